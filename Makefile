@@ -1,0 +1,40 @@
+# The only front door for people and for CI. `make` alone prints what there is.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONDONTWRITEBYTECODE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test long check bench clean
+
+help: ## Print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]'
+	@touch $@
+
+setup: $(VENV)/.ready ## Create .venv with everything in it
+
+demo: setup ## Run the main job and print its URL (no services needed)
+	@$(BIN)/landed demo
+
+test: setup check ## Everything that must hold, in under ten minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'not long'
+
+long: setup ## The same promises at large counts: seeds, kills, rows
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+check: setup ## Format, lint, types and the direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: setup ## Ratios measured side by side in one run: a table, and JSON in benchmarks/results
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .landed-demo build dist

@@ -1,0 +1,5 @@
+"""``python -m landed`` is the command ``landed``."""
+
+from landed.cli import main
+
+main()

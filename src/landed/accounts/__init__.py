@@ -1,0 +1,4 @@
+"""The reference service: accounts over HTTP, run as a fleet.
+
+Roof. Short on purpose: a domain, a decide, a fold, an HTTP face, and no retry code at all.
+"""

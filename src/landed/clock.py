@@ -1,0 +1,60 @@
+"""What time it is: wall time for stamps, monotonic time for lifetimes and deadlines.
+
+Floor 0. Nothing below the engines asks a clock; it is handed in, so that the simulator can hand in
+its own.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NewType, Protocol
+
+WallMs = NewType("WallMs", int)
+"""Milliseconds since 1970, by some host's idea of the time. Only fit to be stored and shown."""
+
+MonotonicMs = NewType("MonotonicMs", float)
+"""Milliseconds on a clock that never goes back. Only fit to be compared within one process."""
+
+
+class Clock(Protocol):
+    """Tell the time. Two numbers of different types, so that nobody subtracts one from the other."""
+
+    def wall_ms(self) -> WallMs: ...
+
+    def monotonic_ms(self) -> MonotonicMs: ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    __slots__ = ()
+
+    def wall_ms(self) -> WallMs:
+        return WallMs(time.time_ns() // 1_000_000)
+
+    def monotonic_ms(self) -> MonotonicMs:
+        return MonotonicMs(time.monotonic_ns() / 1_000_000)
+
+
+class ServerTime:
+    """Stamp accepted records: the wall clock at start, moved on by the monotonic clock.
+
+    A step of the wall clock while the server runs is thus never seen, and a stamp is never below
+    the last one given or the last one stored (design decision 10). Stamps still do not define
+    order: versions do.
+    """
+
+    __slots__ = ("_clock", "_last", "_start_monotonic", "_start_wall")
+
+    def __init__(self, clock: Clock, *, not_below: WallMs) -> None:
+        self._clock = clock
+        self._start_wall = clock.wall_ms()
+        self._start_monotonic = clock.monotonic_ms()
+        self._last = not_below
+
+    def stamp(self) -> WallMs:
+        """Return milliseconds since 1970, at or above every stamp given before."""
+        elapsed = self._clock.monotonic_ms() - self._start_monotonic
+        now = WallMs(int(self._start_wall + elapsed))
+        self._last = max(self._last, now)
+        return self._last

@@ -1,0 +1,102 @@
+"""The one door of an engine, and the few verbs its store must have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from landed.ids import AggregateKey, ClientId
+from landed.log import Answer, Batch, FeedKind, FeedPage, FeedRead, Head, Page, Read, Request
+
+Done = Callable[[Answer], None]
+
+
+class LogIdentity(NamedTuple):
+    """Which log this is, so that a projection notices when it was swapped or restored."""
+
+    log_id: UUID
+    restore_epoch: int
+    """Raised whenever the log is restored from a backup; history may have forked there."""
+
+
+class Engine(Protocol):
+    """A durable log. Everything goes through one door, in arrival order."""
+
+    @property
+    def identity(self) -> LogIdentity: ...
+
+    def submit(self, request: Request, done: Done, /) -> None:
+        """Take a request; call ``done`` exactly once, on the event loop, with its answer.
+
+        Never raises and never blocks. Mutations are judged in the order in which they are
+        submitted, against the accepted tail; ``done`` may be called before ``submit`` returns
+        (a refusal), or after the flush that made the change durable. What was submitted is carried
+        to its end even if nobody waits for it any more (log rule W20).
+        """
+
+    async def close(self) -> None:
+        """Finish what was submitted, then let go of the file. Idempotent."""
+
+
+class Staged(NamedTuple):
+    """One aggregate's part of an admitted change, numbered and ready to be stored."""
+
+    key: AggregateKey
+    kind: FeedKind
+    position: int
+    """Place in the feed, rising within a group and over groups, never reused."""
+    head: Head
+    """The head after the change."""
+    batch: Batch | None
+    """The batch with its events numbered; None for trims and deletes."""
+    client_id: ClientId
+    mark: int
+    """The pair's mark after the change; 0 where the change does not touch it."""
+
+
+class Stored(NamedTuple):
+    """What a store knows durably of one key and one pair, in answer to ``load``."""
+
+    heads: dict[AggregateKey, Head]
+    marks: dict[tuple[AggregateKey, ClientId], int]
+
+
+class Store(Protocol):
+    """Where a lane keeps what it admitted. Synchronous; called on the lane's executor threads.
+
+    ``commit`` is called by one thread at a time. ``load``, ``read`` and ``feed`` see durable state
+    only, and may be called by several threads while a commit is running.
+    """
+
+    @property
+    def identity(self) -> LogIdentity: ...
+
+    def open(self) -> tuple[int, int]:
+        """Open or create it. Returns the highest position ever used and the last server time."""
+
+    def load(
+        self, keys: Sequence[AggregateKey], pairs: Sequence[tuple[AggregateKey, ClientId]]
+    ) -> Stored:
+        """Look up heads and marks. What is not there was never written: NEVER and 0."""
+
+    def commit(self, group: Sequence[Staged]) -> None:
+        """Make a group durable, all of it or nothing of it. One flush.
+
+        Transaction: every batch, head, mark, floor and tombstone of the group, or none.
+
+        Raises:
+            StorageError: nothing of it is stored and nothing of it will surface
+                (``is_outcome_known``), or nobody can say, and the engine must stop.
+        """
+
+    def read(self, read: Read, head: Head, budget: int) -> Page:
+        """One page of the present life of an aggregate; ``budget`` in encoded bytes (R8)."""
+
+    def feed(self, read: FeedRead, budget: int) -> FeedPage:
+        """Entries after a position that are still readable."""
+
+    def reclaim(self) -> int:
+        """Free space of dead batches, a bounded slice. Returns how many it dropped (C13)."""
+
+    def close(self) -> None: ...

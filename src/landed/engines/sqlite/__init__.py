@@ -1,0 +1,1 @@
+"""The log in one SQLite file (a store for the lane)."""

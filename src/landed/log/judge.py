@@ -1,0 +1,208 @@
+"""The rules, in their order; nowhere else.
+
+Each function takes a request and the accepted tail (every change that passed, durable or not) and
+says what the change would make of it, or why not. Nothing here changes anything: an engine stages
+the result, and a refusal therefore leaves no trace (log rules W17, I14).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from landed.ids import AggregateKey, ClientId
+from landed.log.answer import (
+    AggregateClosed,
+    AggregateMissing,
+    NoEvents,
+    Refusal,
+    ReservedType,
+    SequenceInFlight,
+    SequenceJump,
+    SequenceTaken,
+    TrimBeyondEnd,
+    VersionConflict,
+)
+from landed.log.head import Head, Life
+from landed.log.write import Delete, Leg, Trim, Write
+
+
+class Tail(Protocol):
+    """The accepted tail, as the law sees it."""
+
+    def head(self, key: AggregateKey) -> Head:
+        """The head with every accepted change in it; ``NEVER`` if there is none."""
+
+    def mark(self, key: AggregateKey, client_id: ClientId) -> int:
+        """The highest client_seq ever committed by the pair; 0 if none."""
+
+    def in_flight(self, key: AggregateKey, client_id: ClientId) -> int | None:
+        """The highest client_seq of the pair's batches that are not durable yet; None if none."""
+
+
+class Step(NamedTuple):
+    """What an admitted change makes of one aggregate."""
+
+    key: AggregateKey
+    head: Head
+    highest_seq: int
+    """The highest client_seq of the batch, for the pair's mark; 0 for trims and deletes."""
+
+
+Admitted = tuple[Step, ...]
+"""One step a leg, in the order of the legs. Empty: admitted and without effect."""
+
+
+def judge_write(write: Write, tail: Tail, *, now_ms: int, seq_jump_max: int) -> Admitted | Refusal:
+    """Say whether a write may be appended, and what it makes of each aggregate.
+
+    The guard comes before the sequence because a writer with a stale view must learn of the
+    conflict, not of a duplicate: obeying the wrong one doubles the write.
+
+    Args:
+        write: one or more legs, each key once.
+        tail: the accepted tail; every aggregate and pair named is known to it.
+        now_ms: server time to stamp, milliseconds since 1970.
+        seq_jump_max: how far above the mark an enforced sequence may lie; 0 for no bound.
+
+    Returns:
+        One step a leg, or the first refusal: shape of all legs first, then leg by leg.
+
+    Source: log rules W2 to W8, I3 to I9, M1, M3; mission 1, "Why the ambiguous arm works".
+    """
+    for leg in write.legs:
+        if not leg.events:
+            return NoEvents(leg.key)
+        for event in leg.events:
+            if event.type_major == 0:
+                return ReservedType(leg.key, event.client_seq)
+    steps = []
+    for leg in write.legs:
+        head = tail.head(leg.key)
+        refusal = (
+            _existence(leg, head)
+            or _guard(leg.key, leg.expected_version, head)
+            or _sequence(leg, write.client_id, tail, seq_jump_max)
+        )
+        if refusal is not None:
+            return refusal
+        steps.append(
+            Step(
+                leg.key,
+                _appended(head, len(leg.events), write, now_ms),
+                max(event.client_seq for event in leg.events),
+            )
+        )
+    return tuple(steps)
+
+
+def judge_delete(delete: Delete, tail: Tail, *, now_ms: int) -> Admitted | Refusal:
+    """Say whether aggregates may be deleted, all or none (log rules D2 to D4).
+
+    A missing aggregate anywhere beats a conflict anywhere.
+    """
+    for leg in delete.legs:
+        if tail.head(leg.key).life is not Life.LIVE:
+            return AggregateMissing(leg.key)
+    steps = []
+    for leg in delete.legs:
+        head = tail.head(leg.key)
+        refusal = _guard(leg.key, leg.expected_version, head)
+        if refusal is not None:
+            return refusal
+        ended = head._replace(
+            life=Life.DELETED,
+            allow_recreate=leg.allow_recreate,
+            allow_continuation=leg.allow_recreate and leg.allow_continuation,
+            last_ms=now_ms,
+            last_client=delete.client_id,
+            last_user=delete.user_id,
+        )
+        steps.append(Step(leg.key, ended, 0))
+    return tuple(steps)
+
+
+def judge_trim(trim: Trim, tail: Tail, *, now_ms: int) -> Admitted | Refusal:
+    """Say whether the floor of an aggregate may rise (log rules T1 to T3).
+
+    The floor only moves up; a trim at or below it succeeds and changes nothing.
+    """
+    head = tail.head(trim.key)
+    if head.life is not Life.LIVE:
+        return AggregateMissing(trim.key)
+    if trim.keep_from <= head.floor:
+        return ()
+    if trim.keep_from > head.version:
+        return TrimBeyondEnd(trim.keep_from, head.version)
+    raised = head._replace(
+        floor=trim.keep_from,
+        last_ms=now_ms,
+        last_client=trim.client_id,
+        last_user=trim.user_id,
+    )
+    return (Step(trim.key, raised, 0),)
+
+
+def _existence(leg: Leg, head: Head) -> Refusal | None:
+    if head.life is Life.DELETED and not head.allow_recreate:
+        return AggregateClosed(leg.key)
+    if head.life is not Life.LIVE and not leg.allow_create:
+        return AggregateMissing(leg.key)
+    return None
+
+
+def _guard(key: AggregateKey, expected: int | None, head: Head) -> Refusal | None:
+    """Compare with the newest version, of a deleted aggregate the one at deletion (W5, W6)."""
+    if expected is not None and expected != head.version:
+        return VersionConflict(key, expected, head.version)
+    return None
+
+
+def _sequence(leg: Leg, client_id: ClientId, tail: Tail, seq_jump_max: int) -> Refusal | None:
+    """Check by the lowest sequence of the leg, against the mark and what is in flight (I3, I9)."""
+    if not leg.enforce_sequence:
+        return None
+    mark = tail.mark(leg.key, client_id)
+    in_flight = tail.in_flight(leg.key, client_id)
+    lowest = min(event.client_seq for event in leg.events)
+    highest_seen = mark if in_flight is None else max(mark, in_flight)
+    if in_flight is not None and in_flight >= lowest:
+        return SequenceInFlight(leg.key, highest_seen, lowest)
+    # A mark of 0 counts as absent: 0 is not a sequence (I8).
+    if mark and lowest <= mark:
+        return SequenceTaken(leg.key, mark, lowest)
+    highest = max(event.client_seq for event in leg.events)
+    if seq_jump_max and highest > highest_seen + seq_jump_max:
+        return SequenceJump(leg.key, highest_seen, highest)
+    return None
+
+
+def _appended(head: Head, count: int, write: Write, now_ms: int) -> Head:
+    """The head after one more batch: the same life, a first one, or a new one (W10, W11, D8, D9)."""
+    if head.life is Life.LIVE:
+        incarnation, version, event_seq, floor = (
+            head.incarnation,
+            head.version + 1,
+            head.event_seq + count,
+            head.floor,
+        )
+    elif head.allow_continuation:
+        incarnation, version, event_seq, floor = (
+            head.incarnation + 1,
+            head.version + 1,
+            head.event_seq + count,
+            head.version + 1,
+        )
+    else:
+        incarnation, version, event_seq, floor = head.incarnation + 1, 1, count, 1
+    return Head(
+        Life.LIVE,
+        incarnation,
+        version,
+        event_seq,
+        floor,
+        False,
+        False,
+        now_ms,
+        write.client_id,
+        write.user_id,
+    )
