@@ -26,6 +26,18 @@ class Engine(Protocol):
     @property
     def identity(self) -> LogIdentity: ...
 
+    @property
+    def position(self) -> int:
+        """Of the newest durable feed entry; 0 of an empty log."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """A commit's outcome is unknown, so no further change is taken. Final.
+
+        Every change that was on its way is then answered with ``Unknown``; a server drops its
+        connections instead of passing such answers on (log rule C7).
+        """
+
     def submit(self, request: Request, done: Done, /) -> None:
         """Take a request; call ``done`` exactly once, on the event loop, with its answer.
 
