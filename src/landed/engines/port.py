@@ -64,7 +64,11 @@ class Staged(NamedTuple):
     """The batch with its events numbered; None for trims and deletes."""
     client_id: ClientId
     mark: int
-    """The pair's mark after the change; 0 where the change does not touch it."""
+    """The highest client_seq of the batch; 0 where the change does not touch the pair's mark.
+
+    A store keeps the higher of this and what it has: a mark is never lowered (log rule I5), and a
+    write that does not enforce its sequence is staged without looking the mark up (I18).
+    """
 
 
 class Stored(NamedTuple):
@@ -103,10 +107,14 @@ class Store(Protocol):
         """
 
     def read(self, read: Read, head: Head, budget: int) -> Page:
-        """One page of the present life of an aggregate; ``budget`` in encoded bytes (R8)."""
+        """One page of the life that ``head`` describes; ``budget`` in encoded bytes (R8).
+
+        ``head`` is live and is what readers may see: nothing above its version or below its floor
+        is returned, even if the store holds it already or still.
+        """
 
     def feed(self, read: FeedRead, budget: int) -> FeedPage:
-        """Entries after a position that are still readable."""
+        """Entries after a position: batches still readable, every trim and every delete."""
 
     def reclaim(self) -> int:
         """Free space of dead batches, a bounded slice. Returns how many it dropped (C13)."""

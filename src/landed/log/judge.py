@@ -112,7 +112,7 @@ def judge_delete(delete: Delete, tail: Tail, *, now_ms: int) -> Admitted | Refus
         ended = head._replace(
             life=Life.DELETED,
             allow_recreate=leg.allow_recreate,
-            allow_continuation=leg.allow_recreate and leg.allow_continuation,
+            allow_continuation=leg.allow_continuation,
             last_ms=now_ms,
             last_client=delete.client_id,
             last_user=delete.user_id,
