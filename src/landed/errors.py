@@ -285,6 +285,18 @@ class ConnectionLostError(ReadFailedError):
     """The connection broke while a read was under way."""
 
 
+class UndecodableEventError(LandedError):
+    """The domain does not understand a stored event. A fold stops here: it never skips one.
+
+    ``version`` is the batch's, ``type_major`` the event's; 0 where the domain did not say.
+    """
+
+    def __init__(self, message: str = "", *, version: int = 0, type_major: int = 0) -> None:
+        super().__init__(message)
+        self.version = version
+        self.type_major = type_major
+
+
 # --- Broken protocol ----------------------------------------------------------------------------
 
 
