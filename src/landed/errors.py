@@ -167,6 +167,12 @@ class InvalidWriteError(RefusedError):
         self.fields = fields or {}
 
 
+class MalformedWriteError(InvalidWriteError):
+    """This process refused it before anything was sent: no aggregate, or no event for one."""
+
+    outcome = Outcome.NOT_SENT
+
+
 class NotAllowedError(RefusedError):
     """The caller's identity or access level forbids it (10001 to 10007)."""
 
@@ -197,6 +203,10 @@ class NodeFailedError(RefusedError):
     """The node could not do it and says that it did nothing (1002 to 1005, 2009, 2010, ...)."""
 
     move = Move.HOLD
+
+
+class NotSupportedError(RefusedError):
+    """The node speaks the protocol but lacks what was asked for, such as the feed."""
 
 
 # --- Nothing left this process ------------------------------------------------------------------

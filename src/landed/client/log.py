@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 from uuid import UUID
 
 from landed.ids import AggregateKey
@@ -65,3 +65,16 @@ class Log(Protocol):
         """Which log this is."""
 
     async def close(self) -> None: ...
+
+
+def for_decisions(log: Log) -> Log:
+    """The same log as a decision must see it, sharing its connections.
+
+    Reads come from the leader or fail: a decision must not rest on a stale view. Nothing is sent
+    again behind the caller's back, not even to a busy node: whoever decides also counts attempts.
+    A log in this process is like that already.
+
+    Source: pool rule CP-47, design decision 14.
+    """
+    narrow = getattr(log, "for_decisions", None)
+    return log if narrow is None else cast("Log", narrow())
