@@ -1,11 +1,26 @@
-"""Async tests need no plugin: a coroutine test runs on a fresh loop of its own."""
+"""Async tests need no plugin: a coroutine test runs on a loop of its own.
+
+That loop is the simulated one (virtual time, no ports, one history a seed), and a test that leaves
+a task, an exception or a coroutine behind fails. Tests that need real sockets, threads or processes
+are marked ``real_loop`` or live in tests/integration or tests/pages.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from pathlib import Path
 
 import pytest
+
+from landed import sim
+
+_REAL_ROOMS = tuple(Path(__file__).parent / name for name in ("integration", "pages"))
+
+
+def _needs_real_loop(item: pytest.Function) -> bool:
+    is_marked = item.get_closest_marker("real_loop") is not None
+    return is_marked or any(item.path.is_relative_to(room) for room in _REAL_ROOMS)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -13,5 +28,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    if _needs_real_loop(pyfuncitem):
+        asyncio.run(test)
+    else:
+        sim.run(test)
     return True
