@@ -7,7 +7,19 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from landed.ids import AggregateKey, ClientId
-from landed.log import Answer, Batch, FeedKind, FeedPage, FeedRead, Head, Page, Read, Request
+from landed.log import (
+    AggregateMissing,
+    Answer,
+    Batch,
+    BelowFloor,
+    FeedKind,
+    FeedPage,
+    FeedRead,
+    Head,
+    Page,
+    Read,
+    Request,
+)
 
 Done = Callable[[Answer], None]
 
@@ -106,11 +118,12 @@ class Store(Protocol):
                 (``is_outcome_known``), or nobody can say, and the engine must stop.
         """
 
-    def read(self, read: Read, head: Head, budget: int) -> Page:
+    def read(self, read: Read, head: Head, budget: int) -> Page | BelowFloor | AggregateMissing:
         """One page of the life that ``head`` describes; ``budget`` in encoded bytes (R8).
 
         ``head`` is live and is what readers may see: nothing above its version or below its floor
-        is returned, even if the store holds it already or still.
+        is returned, even if the store holds it already or still. Where a trim or delete made since
+        ``head`` was taken has let the space go, the refusal of that later moment is the answer.
         """
 
     def feed(self, read: FeedRead, budget: int) -> FeedPage:
