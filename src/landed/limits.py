@@ -66,6 +66,9 @@ class Limits:
     """A connection without a request, or one that does not finish sending it, is closed."""
     send_timeout_s: float = 30.0
     """A client that takes no byte of its answers for so long is dropped."""
+    drain_timeout_s: float = 2.0
+    """After its last answer a connection is read on for so long, and what comes is thrown away:
+    closing over unread input sends a reset, which can destroy the answer."""
     shutdown_grace_s: float = 10.0
     """After SIGTERM, what was received whole is finished within this time."""
 
