@@ -54,6 +54,15 @@ class ConfigurationError(LandedError, ValueError):
     """A setting cannot work: wrong value, wrong combination, missing extra. Nothing was done."""
 
 
+class ListenFailedError(LandedError):
+    """An address cannot be listened on: it is taken, not of this machine, or not allowed."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {reason}")
+        self.host = host
+        self.port = port
+
+
 # --- The answer is no; this attempt changed nothing -------------------------------------------
 
 

@@ -1,0 +1,120 @@
+"""What the sessions of one server have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from landed.engines.port import Engine
+from landed.facts import Note
+from landed.limits import Limits
+from landed.server.admission import Admission
+from landed.server.counters import Counters
+
+if TYPE_CHECKING:
+    from landed.server.session import Session
+
+RECEIVE_BYTES: Final = 256 * 1024
+"""What one read from a socket may bring; as much as a transport would allocate by itself."""
+CROWDED_RECEIVE_BYTES: Final = 4 * 1024
+"""The same once the server holds too much: a read brings bytes before anybody can stop it."""
+
+
+class Shared:
+    """The engine, the bounds, the books, and one flush a loop turn.
+
+    All sessions read into one buffer: a transport asks for it, fills it and hands it over in one
+    step, and the session copies out of it at once. A buffer for each of 4,096 connections would
+    be a gigabyte.
+    """
+
+    __slots__ = (
+        "_crowded",
+        "_loop",
+        "_marked",
+        "_view",
+        "admission",
+        "choked",
+        "counters",
+        "engine",
+        "is_closing",
+        "limits",
+        "note",
+        "now",
+        "on_empty",
+        "on_engine_stopped",
+        "on_first",
+        "sessions",
+        "unsent",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Limits,
+        note: Note,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_first: Callable[[], None],
+        on_empty: Callable[[], None],
+        on_engine_stopped: Callable[[], None],
+    ) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.note = note
+        self.counters = Counters()
+        self.admission = Admission(limits.admitted_bytes_max)
+        self.sessions: set[Session] = set()
+        """Those with a connection, and those that still have to carry out what it had sent."""
+        self.choked: dict[Session, None] = {}
+        """Those whose clients do not take their answers fast enough, the longest so first."""
+        self.now = loop.time()
+        """Loop time of the last sweep: a coarse clock that costs nothing to read."""
+        self.is_closing = False
+        self.on_first = on_first
+        self.on_empty = on_empty
+        self.on_engine_stopped = on_engine_stopped
+        self._loop = loop
+        self._marked: list[Session] = []
+        self._view = memoryview(bytearray(RECEIVE_BYTES))
+        self._crowded = self._view[:CROWDED_RECEIVE_BYTES]
+
+    def receive_buffer(self) -> memoryview:
+        """Where the next read of any session goes."""
+        return self._crowded if self.admission.is_full else self._view
+
+    def received(self, nbytes: int) -> memoryview:
+        """What the last read brought; to be copied before the next one."""
+        return self._view[:nbytes]
+
+    def joined(self, session: Session) -> None:
+        """A connection begins."""
+        if not self.sessions:
+            self.on_first()
+        self.sessions.add(session)
+
+    def left(self, session: Session) -> None:
+        """A connection is gone, and everything it had sent whole is carried out."""
+        self.sessions.discard(session)
+        if not self.sessions:
+            self.on_empty()
+
+    def mark(self, session: Session) -> None:
+        """Flush a session at the end of this loop turn, once, with all that is ready by then."""
+        if not self._marked:
+            self._loop.call_soon(self._flush)
+        self._marked.append(session)
+
+    def relieve(self) -> None:
+        """Drop clients that do not read, the longest choked first, while too much is unsent.
+
+        Their answers take the memory that everybody's requests need.
+        """
+        while sum(session.unsent_bytes for session in self.choked) > self.limits.admitted_bytes_max:
+            next(iter(self.choked)).drop_slow("too much unsent over all connections")
+
+    def _flush(self) -> None:
+        marked, self._marked = self._marked, []
+        for session in marked:
+            session.flush()
