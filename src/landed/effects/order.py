@@ -49,7 +49,7 @@ def place(
 
 
 class FenceVerdict(StrEnum):
-    PASS = "pass"
+    TAKE = "take"
     """Higher than anything taken, or the same version under the same key."""
     REFUSE = "refuse"
 
@@ -59,7 +59,7 @@ def compare_fence(
 ) -> FenceVerdict:
     """Compare at the recipient (rules OR-5, RP-4): refuse older, refuse equal from another key."""
     if taken_version is None or version > taken_version:
-        return FenceVerdict.PASS
+        return FenceVerdict.TAKE
     if version == taken_version and key == taken_key:
-        return FenceVerdict.PASS
+        return FenceVerdict.TAKE
     return FenceVerdict.REFUSE
