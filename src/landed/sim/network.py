@@ -193,10 +193,11 @@ class Network:
         server.accept(transport)
         try:
             await self._pass(self._delay())
-        except asyncio.CancelledError:
+            transport.start(factory())
+            await self._pass(0)  # as on the real loop, the caller goes on after connection_made
+        except BaseException:
             transport.abort()
             raise
-        transport.start(factory())
         return transport
 
     def _take_port(self) -> int:

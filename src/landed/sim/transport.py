@@ -14,10 +14,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from landed.sim.network import Network
+from typing import Any, Final, NamedTuple, Protocol
 
 WINDOW_BYTES: Final = 128 * 1024
 """What one direction holds between the two programs; about what a kernel does."""
@@ -66,6 +63,27 @@ class SimSocket:
         return -1
 
 
+class Medium(Protocol):
+    """What lies between two ends, as far as an end knows it."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def arrival(self) -> float:
+        """When a segment sent now arrives, if nothing before it is late."""
+
+    def merges(self) -> bool:
+        """Whether a segment joins the one before it."""
+
+    def meddle(self, sender: SimTransport, data: bytes, /) -> bool:
+        """Let the seed do something to a segment. True if it took care of it."""
+
+    def landed(self, sender: SimTransport, count: int, /, *, is_end: bool) -> None:
+        """Note an arrival."""
+
+    def reset_later(self, end: SimTransport, /) -> None:
+        """Tell one end, some time from now, that its connection was reset."""
+
+
 class _Segment(NamedTuple):
     due: float
     data: bytes
@@ -75,13 +93,13 @@ class _Segment(NamedTuple):
 
 
 class SimTransport(asyncio.Transport):
-    """One end. ``fate`` and ``delay`` of what it sends are drawn by the network."""
+    """One end. ``fate`` and ``delay`` of what it sends are drawn by the medium."""
 
     peer: SimTransport
 
     def __init__(
         self,
-        network: Network,
+        medium: Medium,
         *,
         here: Address,
         there: Address,
@@ -95,8 +113,8 @@ class SimTransport(asyncio.Transport):
         self.is_dialler = is_dialler
         self.is_cut = False
         """Nothing that this end sends arrives any more."""
-        self._network = network
-        self._loop = network.loop
+        self._medium = medium
+        self._loop = medium.loop
         self.context = context
         self._on_lost = on_lost
         self._protocol: asyncio.BaseProtocol | None = None
@@ -248,14 +266,14 @@ class SimTransport(asyncio.Transport):
         self._untaken += len(data)
         if self.is_cut:
             return
-        if data and self._network.meddle(self, data):
+        if data and self._medium.meddle(self, data):
             return
         self.fly(data, is_end=is_end, error=error)
 
     def fly(self, data: bytes, *, is_end: bool = False, error: OSError | None = None) -> None:
         """Let a segment arrive after its delay, behind everything sent before it."""
-        due = max(self._last_due, self._network.arrival())
-        if data and self._flight and self._network.merges():
+        due = max(self._last_due, self._medium.arrival())
+        if data and self._flight and self._medium.merges():
             last = self._flight[-1]
             if last.data:
                 self._flight[-1] = last._replace(data=last.data + data)
@@ -322,14 +340,14 @@ class SimTransport(asyncio.Transport):
         peer = self.peer
         if peer._lost:
             if segment.data and not self._lost:
-                self._network.reset_later(self)  # the kernel there answers: nobody is listening
+                self._medium.reset_later(self)  # the kernel there answers: nobody is listening
             return
         if segment.error is not None:
             peer.fail(segment.error)
             return
         peer._inbox += segment.data
         peer._is_end_seen = peer._is_end_seen or segment.is_end
-        self._network.landed(self, len(segment.data), is_end=segment.is_end)
+        self._medium.landed(self, len(segment.data), is_end=segment.is_end)
         peer._take()
 
     def _take_soon(self) -> None:
