@@ -65,6 +65,11 @@ class Server:
         return len(self._shared.sessions)
 
     @property
+    def log_position(self) -> int:
+        """Of the newest feed entry."""
+        return self._shared.engine.position
+
+    @property
     def unsent_bytes(self) -> int:
         """Answers that clients have not taken yet."""
         return sum(session.unsent_bytes for session in self._shared.sessions)

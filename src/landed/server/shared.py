@@ -65,7 +65,7 @@ class Shared:
         self.note = note
         self.counters = Counters()
         self.admission = Admission(limits.admitted_bytes_max)
-        self.sessions: set[Session] = set()
+        self.sessions: dict[Session, None] = {}
         """Those with a connection, and those that still have to carry out what it had sent."""
         self.choked: dict[Session, None] = {}
         """Those whose clients do not take their answers fast enough, the longest so first."""
@@ -92,11 +92,11 @@ class Shared:
         """A connection begins."""
         if not self.sessions:
             self.on_first()
-        self.sessions.add(session)
+        self.sessions[session] = None
 
     def left(self, session: Session) -> None:
         """A connection is gone, and everything it had sent whole is carried out."""
-        self.sessions.discard(session)
+        self.sessions.pop(session, None)
         if not self.sessions:
             self.on_empty()
 
