@@ -60,16 +60,17 @@ class Threads:
         future: asyncio.Future[Any] = self._loop.create_future()
         if args:
             function = functools.partial(function, *args)
-        self._waiting.append(_Call(function, future))
+        call = _Call(function, future)
         if self._idle:
-            self._start_next(self._idle.pop())
+            self._start(self._idle.pop(), call)
+        else:
+            self._waiting.append(call)
         return future
 
-    def _start_next(self, worker: _Worker) -> None:
-        self._loop.call_later(self._delay(), self._run_next, worker, context=contextvars.Context())
+    def _start(self, worker: _Worker, call: _Call) -> None:
+        self._loop.call_later(self._delay(), self._run, worker, call, context=contextvars.Context())
 
-    def _run_next(self, worker: _Worker) -> None:
-        call = self._waiting.popleft()
+    def _run(self, worker: _Worker, call: _Call) -> None:
         if not call.future.cancelled():  # a call that has begun is not stopped by a cancellation
             error: Exception | None = None
             result = None
@@ -80,7 +81,7 @@ class Threads:
             worker.news_at = max(worker.news_at, self._loop.time() + self._delay())
             self._loop.call_at(worker.news_at, _report, call.future, result, error)
         if self._waiting:
-            self._start_next(worker)
+            self._start(worker, self._waiting.popleft())
         else:
             self._idle.append(worker)
 

@@ -185,7 +185,7 @@ class SimTransport(asyncio.Transport):
         if self._lost:
             return
         self._lost = True
-        if error is None:
+        if not isinstance(error, OSError):  # the peer does not know yet
             # A kernel that closes over unread bytes resets the connection.
             code = connection_error(errno.ECONNRESET) if self._inbox else None
             self._launch(b"", is_end=code is None, error=code)
