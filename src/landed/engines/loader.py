@@ -1,0 +1,70 @@
+"""Cold lookups: everything one loop turn misses, looked up in one hop, one hop at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+
+from landed.engines.port import Store, Stored
+from landed.engines.tail import AcceptedTail
+from landed.ids import AggregateKey, ClientId
+
+_KeyAndClient = tuple[AggregateKey, ClientId]
+
+
+class Loader:
+    """Bring heads and marks from the store into the tail.
+
+    One lookup at a time: what it finds can then not be older than what was published before it
+    began, and shared first touches of one pair share one lookup (log rule I17).
+    """
+
+    __slots__ = ("_executor", "_is_busy", "_keys", "_loaded", "_loop", "_pairs", "_store", "_tail")
+
+    def __init__(
+        self,
+        store: Store,
+        tail: AcceptedTail,
+        executor: Executor,
+        loaded: Callable[[BaseException | None], None],
+    ) -> None:
+        """``loaded`` is called after each lookup, with what went wrong or None."""
+        self._store = store
+        self._tail = tail
+        self._executor = executor
+        self._loaded = loaded
+        self._loop = asyncio.get_running_loop()
+        # Dictionaries as ordered sets: the order of lookups must not depend on hashes.
+        self._keys: dict[AggregateKey, None] = {}
+        self._pairs: dict[_KeyAndClient, None] = {}
+        self._is_busy = False
+
+    def want(self, keys: Iterable[AggregateKey], pairs: Iterable[_KeyAndClient]) -> None:
+        """Look these up soon: with the rest of this loop turn, or after the lookup under way."""
+        self._keys.update(dict.fromkeys(keys))
+        self._pairs.update(dict.fromkeys(pairs))
+        if not self._is_busy:
+            self._is_busy = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        keys, self._keys = list(self._keys), {}
+        pairs, self._pairs = list(self._pairs), {}
+        self._tail.expect()
+        future = self._loop.run_in_executor(self._executor, self._store.load, keys, pairs)
+        future.add_done_callback(lambda future: self._finish(keys, pairs, future))
+
+    def _finish(
+        self,
+        keys: list[AggregateKey],
+        pairs: list[_KeyAndClient],
+        future: asyncio.Future[Stored],
+    ) -> None:
+        error = future.exception()
+        if error is None:
+            self._tail.learn(keys, pairs, future.result())
+        self._is_busy = False
+        if self._keys or self._pairs:
+            self.want((), ())
+        self._loaded(error)
