@@ -338,6 +338,71 @@ class RemoteProtocolError(ProtocolError):
     outcome = Outcome.UNKNOWN
 
 
+# --- Handling -----------------------------------------------------------------------------------
+
+
+class HandlingError(LandedError):
+    """The root of what the handling of events and effects raises."""
+
+    outcome = Outcome.REJECTED
+
+
+class RejectedDeliveryError(HandlingError):
+    """Refused before any receipt. ``status`` is HTTP's, ``reason`` a fixed word."""
+
+    def __init__(self, *, status: int, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.status = status
+        self.reason = reason
+
+
+class PayloadMismatchError(HandlingError):
+    """A known effect key with another payload: a new decision, which needs a key of its own."""
+
+    def __init__(self, key: str, *, recorded: bytes, requested: bytes) -> None:
+        super().__init__(
+            f"effect {key!r} was requested with payload {recorded.hex()[:16]}, now with "
+            f"{requested.hex()[:16]}; a changed payload is a revision with a key of its own"
+        )
+        self.key = key
+        self.recorded = recorded
+        self.requested = requested
+
+
+class OrderConflictError(HandlingError):
+    """Two effects claim one version of one order key."""
+
+
+class PreviousStillOpenError(HandlingError):
+    """The effect to be revised may still act."""
+
+
+class NotInTransactionError(HandlingError):
+    """Join a transaction that has begun: what is written must commit or vanish with your own."""
+
+
+class RetryTransactionError(HandlingError):
+    """The database refused the whole transaction; run it again from its beginning."""
+
+    move = Move.SEND_AGAIN
+
+
+class BeyondHorizonError(HandlingError):
+    """Too late to tell apart from a repeat."""
+
+
+class ApprovalMissingError(HandlingError):
+    """It needs a person's approval first, or the approved plan has changed."""
+
+
+class ActionRefusedError(HandlingError):
+    """The state found does not allow it; the message says which would."""
+
+
+class ClaimLostError(HandlingError):
+    """Another worker may hold it: drop the result, undo nothing."""
+
+
 # --- Storage ------------------------------------------------------------------------------------
 
 
