@@ -1,10 +1,24 @@
-"""The list of subcommands."""
+"""The list of subcommands, and what all of them have in common.
+
+Exit codes: 0 done, 1 failed, 2 used wrongly; 130 interrupted. A user's mistake is one line, never a
+traceback. Every option can also be given as ``LANDED_<OPTION>``.
+"""
 
 from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, Final
 
 import typer
 
 from landed import __version__
+from landed.cli.serve import serve
+from landed.errors import ConfigurationError, LandedError
+
+EXIT_FAILED: Final = 1
+EXIT_MISUSED: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 app = typer.Typer(
     name="landed",
@@ -12,15 +26,69 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
+
+app.command()(serve)
 
 
 @app.command()
-def version() -> None:
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Print the version."""
-    typer.echo(__version__)
+    typer.echo(json.dumps({"version": __version__}) if as_json else __version__)
 
 
-def main() -> None:
-    """Run the command line."""
-    app()
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code.
+
+    Raises:
+        SystemExit: always.
+    """
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command. Returns its exit code; prints the reason of a failure in one line."""
+    if not __debug__:
+        return _failed("assertions are part of this program: run it without -O", EXIT_FAILED)
+    command = typer.main.get_command(app)
+    read_environment(command)
+    try:
+        command.main(args=arguments, prog_name="landed")
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else int(left.code is not None)
+    except ConfigurationError as error:
+        return _failed(str(error), EXIT_MISUSED)
+    except LandedError as error:
+        return _failed(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def read_environment(command: Any) -> None:
+    """Let every option of every command be given as ``LANDED_<OPTION>`` as well.
+
+    In one place, so that no command can forget it; ``Any`` because the class of a command differs
+    between the releases of typer.
+    """
+    for subcommand in getattr(command, "commands", {}).values():
+        read_environment(subcommand)
+    for parameter in command.params:
+        flags = [flag for flag in parameter.opts if flag.startswith("--")]
+        if parameter.param_type_name == "option" and flags and parameter.name != "help":
+            parameter.envvar = parameter.envvar or environment_name(flags[0])
+            parameter.show_envvar = True
+
+
+def environment_name(flag: str) -> str:
+    """Name the environment variable of an option: ``LANDED_API_KEYS`` for ``--api-keys``."""
+    return "LANDED_" + flag.lstrip("-").replace("-", "_").upper()
+
+
+def _failed(reason: str, code: int) -> int:
+    line = " ".join(reason.split())
+    print(f"landed: {line}", file=sys.stderr)  # noqa: T201  # the door's own voice
+    return code

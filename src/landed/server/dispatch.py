@@ -5,26 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from landed.engines.port import Engine
-from landed.limits import Limits
-from landed.log import Delete, Write
-from landed.log.route import misrouted
 from landed.wire.messages import Identified, Identify, LogFacts, Probe, WireAnswer, WireRequest
 
 
-def dispatch(
-    request: WireRequest, engine: Engine, limits: Limits, done: Callable[[WireAnswer], None]
-) -> None:
+def dispatch(request: WireRequest, engine: Engine, done: Callable[[WireAnswer], None]) -> None:
     """Hand a request to whoever answers it; ``done`` takes the answer, now or later.
 
-    Routing comes before every check of the operation (log rules G4, G5).
+    Everything about a log is the engine's, the routing of its keys included.
     """
     match request:
-        case Write() | Delete():
-            refusal = misrouted(request, limits)
-            if refusal is None:
-                engine.submit(request, done)
-            else:
-                done(refusal)
         case Identify():
             # No keys are configured in this version, so nobody is verified and nothing is granted:
             # what a client shows is not looked at (wire spec 7.3).

@@ -179,7 +179,7 @@ class Line:
         if self._is_ending and isinstance(request, FeedRead):
             request = request._replace(wait_ms=0)
         shared = self._shared
-        dispatch(request, shared.engine, shared.limits, exchange.done)
+        dispatch(request, shared.engine, exchange.done)
 
     def _cut_feed(self) -> None:
         """Answer a feed request that waits for news: none yet, and perhaps there are more.
