@@ -49,6 +49,19 @@ class LandedError(Exception):
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (self.__doc__ or "").partition("\n")[0])
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by what it holds, since most errors take named arguments (pool rule CP-76)."""
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(
+    kind: type[LandedError], args: tuple[object, ...], fields: dict[str, object]
+) -> LandedError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
 
 class ConfigurationError(LandedError, ValueError):
     """A setting cannot work: wrong value, wrong combination, missing extra. Nothing was done."""
@@ -206,6 +219,10 @@ class NotLeaderError(RefusedError):
     def __init__(self, *, leader_address: str | None, code: int = 2011) -> None:
         super().__init__(f"not the leader; it is {leader_address or 'not known'}", code=code)
         self.leader_address = leader_address
+
+
+class NoFeedError(RefusedError):
+    """The node has no feed: it does not know the extension. Read aggregate by aggregate instead."""
 
 
 class NodeFailedError(RefusedError):
