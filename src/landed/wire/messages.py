@@ -43,6 +43,9 @@ class Operation(IntEnum):
 MUTATIONS = frozenset({Operation.WRITE, Operation.TRIM, Operation.DELETE})
 """Operations that change the log, so that a missing answer leaves the outcome unknown."""
 
+EXTENSIONS = frozenset({Operation.FEED, Operation.PROBE})
+"""Operations that only this product's nodes know."""
+
 
 class Identify(NamedTuple):
     """Who is calling. If sent at all, the first message of a connection.

@@ -1,0 +1,125 @@
+"""The 17-byte header, and the buffer that finds frames in a stream of bytes."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from landed.wire.messages import Operation
+
+HEADER: Final = Struct("<IIIIB")
+"""Version, message type, compressed length, uncompressed length, compression; little-endian."""
+HEADER_SIZE: Final = HEADER.size
+FIXED_BODY_MAX: Final = 1007
+"""Body of a fixed frame, both directions: 1024 less the header."""
+
+VERSION: Final = 3
+VERSION_2: Final = 2
+"""The published Rust client speaks only this one; it is told so instead of being hung up on."""
+_PLAIN: Final = 0
+_COMPRESSED: Final = 1
+
+PROTOCOL_ERROR_TYPE: Final = 6
+ERROR_TYPE: Final = 7
+
+REQUESTS_FIXED: Final = frozenset({1, 2, 4, 5, 6, 7, 8, 9, 14, 1000, 1001})
+"""Request types whose body is at most ``FIXED_BODY_MAX``, known and served or not."""
+
+ANSWER_TYPES: Final = {
+    Operation.DETAILS: 1,
+    Operation.READ: 2,
+    Operation.WRITE: 3,
+    Operation.TRIM: 4,
+    Operation.DELETE: 5,
+    Operation.IDENTIFY: 16,
+    Operation.FEED: 1000,
+    Operation.PROBE: 1001,
+}
+"""The message type of each operation's success."""
+
+ANSWERS_VARIABLE: Final = frozenset({2, 16, 1000})
+"""Answer types that may be larger than ``FIXED_BODY_MAX``."""
+
+
+class Header(NamedTuple):
+    """What a frame says about itself. ``length`` is the size of the body that follows."""
+
+    version: int
+    type: int
+    length: int
+    plain_length: int
+    compression: int
+
+
+def flaw_of(header: Header, *, body_max: int) -> str | None:
+    """Say what is wrong with a header whose version is known; None if nothing is.
+
+    In the order of protocol section 2. A compressed body is legal only after a dictionary was
+    agreed on, which this product never does.
+    """
+    if header.compression not in {_PLAIN, _COMPRESSED}:
+        return f"unknown compression {header.compression}"
+    if header.length > body_max or header.plain_length > body_max:
+        return f"a body of {max(header.length, header.plain_length)} bytes; {body_max} are allowed"
+    if header.compression == _COMPRESSED:
+        return "a compressed body without an agreed dictionary"
+    if header.length != header.plain_length:
+        return "an uncompressed body with two lengths"
+    return None
+
+
+def frame(type: int, body: bytes, *, version: int = VERSION) -> bytes:
+    """Put a header before a body."""
+    size = len(body)
+    return HEADER.pack(version, type, size, size, _PLAIN) + body
+
+
+class FrameBuffer:
+    """Bytes received, cut into frames.
+
+    A frame that arrives in many pieces is looked at twice: at its header and when it is whole.
+    """
+
+    __slots__ = ("_data", "_needed", "_start")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._start = 0
+        self._needed = HEADER_SIZE
+
+    def __len__(self) -> int:
+        return len(self._data) - self._start
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """Append a copy of the bytes."""
+        self._data += data
+
+    def header(self) -> Header | None:
+        """Look at the next frame's header, or None if waiting for more than has arrived."""
+        if len(self._data) - self._start < self._needed:
+            self._compact()
+            return None
+        return Header._make(HEADER.unpack_from(self._data, self._start))
+
+    def take(self, header: Header) -> bytes | None:
+        """Take the body that belongs to the header just seen, or None if it is not all here."""
+        body_start = self._start + HEADER_SIZE
+        end = body_start + header.length
+        if len(self._data) < end:
+            self._needed = HEADER_SIZE + header.length
+            self._compact()
+            return None
+        self._start = end
+        self._needed = HEADER_SIZE
+        return memoryview(self._data)[body_start:end].tobytes()
+
+    def clear(self) -> None:
+        """Drop everything; the stream's position is lost."""
+        self._data.clear()
+        self._start = 0
+
+    def _compact(self) -> None:
+        """Drop what was taken. Cheap: what is left came with the last receive."""
+        if self._start:
+            del self._data[: self._start]
+            self._start = 0
