@@ -231,10 +231,6 @@ class NodeFailedError(RefusedError):
     move = Move.HOLD
 
 
-class NotSupportedError(RefusedError):
-    """The node speaks the protocol but lacks what was asked for, such as the feed."""
-
-
 # --- Nothing left this process ------------------------------------------------------------------
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol, cast
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, cast
 from uuid import UUID
 
 from landed.ids import AggregateKey
@@ -64,7 +65,18 @@ class Log(Protocol):
     async def info(self, *, timeout_s: float | None = None) -> LogInfo:
         """Which log this is."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Finish what is under way and let go of everything. Idempotent."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
 
 
 def for_decisions(log: Log) -> Log:
