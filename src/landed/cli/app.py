@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from landed import __version__
+from landed.cli.accounts import accounts
 from landed.cli.serve import serve
 from landed.errors import ConfigurationError, LandedError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command()(accounts)
 app.command()(serve)
 
 

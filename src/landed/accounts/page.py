@@ -1,0 +1,38 @@
+"""The page: three static files, served from the package. No build step, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Final
+
+from fastapi import FastAPI, Response
+
+_FILES: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Serve the page at the root of an app."""
+    folder = files("landed.accounts") / "static"
+    for path, (name, kind) in _FILES.items():
+        app.add_api_route(path, _sender((folder / name).read_bytes(), kind), methods=["GET"])
+
+
+def _sender(data: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
+    async def send() -> Response:
+        return Response(data, media_type=kind, headers=_HEADERS)
+
+    return send
