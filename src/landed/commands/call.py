@@ -1,0 +1,125 @@
+"""One execution of a command, under way: what it knows and what is still to be found out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from landed.commands.catch_up import Broken, Reader
+from landed.commands.command import Command, Reject
+from landed.commands.identity import ServiceIdentity
+from landed.commands.moves import Attempt, Saw, after_read
+from landed.commands.outcome import Done, How
+from landed.commands.policy import Policy
+from landed.errors import LandedError, SequenceTakenError
+from landed.facts import Note
+from landed.ids import EventId
+from landed.log import Write
+from landed.projections.port import Answered, Projection, View
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+_NO_ATTEMPT: Final = Attempt((), ())
+
+
+class KnownLog:
+    """Whether the log behind a loop is known to be the one its projection was folded from.
+
+    Asked once, and again after any trouble: a log is only ever swapped or restored behind a broken
+    connection (design 23).
+    """
+
+    __slots__ = ("is_known",)
+
+    def __init__(self) -> None:
+        self.is_known = False
+
+    async def ask(self, reader: Reader[S], projection: Projection[S]) -> None:
+        """Ask, and let the projection forget what it folded from another log.
+
+        A server that cannot tell is taken as it is.
+
+        Raises:
+            LandedError: no answer; ask again.
+        """
+        try:
+            info = await reader.info()
+        except LandedError as error:
+            if after_read(error) is Saw.READ_FAILED:
+                raise
+        else:
+            await projection.meet(log_id=info.log_id, restore_epoch=info.restore_epoch)
+        self.is_known = True
+
+
+@dataclass(slots=True)
+class Call(Generic[S, R]):
+    """Mutable; belongs to one ``execute`` and is gone with it."""
+
+    command: Command[S, R]
+    event_id: EventId
+    identity: ServiceIdentity
+    policy: Policy
+    reader: Reader[S]
+    known_log: KnownLog
+    note: Note
+
+    attempts: int = 1
+    is_last_look: bool = False
+    """Attempts are over, but one of them may have landed: catch up once more and judge."""
+    is_deriving: bool = True
+    """The next sequence is taken from the views; else the last one is held."""
+    is_doubted: bool = False
+    """"Not found" at version 0 is to be looked into."""
+    was_missing: bool = False
+    has_scanned: bool = False
+
+    views: tuple[View[S], ...] = ()
+    """Of this attempt's catch-up, in the order of the targets."""
+    answers: list[Answered[S] | None] = field(default_factory=list)
+    """What is known of the request's result, in the order of the targets."""
+    landed_at: dict[int, int] = field(default_factory=dict)
+    """Position of a target to the version of our batch, where the log named it."""
+    is_landed: bool = False
+    """Proven to be in the log, by this call or an earlier one."""
+
+    attempt: Attempt = _NO_ATTEMPT
+    """The last one that was numbered."""
+    write: Write | None = None
+    next_states: tuple[S, ...] = ()
+    """The states that the write makes if it lands."""
+    unknown: list[Attempt] = field(default_factory=list)
+    """Attempts that may still land, or have: the set ``U`` of rule SW-30."""
+    versions: tuple[int, ...] = ()
+
+    last_sent: Saw | None = None
+    obstacle: Saw = Saw.NOT_SENT
+    retry_after_s: float = 0.0
+    taken: SequenceTakenError | None = None
+    rejection: Reject | None = None
+    broken: Broken | None = None
+    detail: str = ""
+
+    @property
+    def projection(self) -> Projection[S]:
+        return self.reader.projection
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an attempt may still land, or the last word of the log was "in flight"."""
+        return bool(self.unknown) or self.last_sent is Saw.IN_FLIGHT
+
+    def done(self, how: How) -> Done[R]:
+        """Make the answer from what is known of every target."""
+        respond = self.command.respond
+        answers: Sequence[Answered[S]] = [a for a in self.answers if a is not None]
+        results = tuple(
+            [
+                respond(key, answered.state, answered.version)
+                for key, answered in zip(self.command.targets, answers, strict=True)
+            ]
+        )
+        versions = tuple([answered.version for answered in answers])
+        return Done(results, versions, how, self.attempts)
