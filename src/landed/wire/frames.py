@@ -92,6 +92,7 @@ class FrameBuffer:
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Append a copy of the bytes."""
+        self._compact()  # here too: a sender may always be one whole frame ahead of the taker
         self._data += data
 
     def header(self) -> Header | None:
