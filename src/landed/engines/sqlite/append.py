@@ -1,0 +1,279 @@
+"""Groups of admitted changes become rows, all of a group in one transaction and one flush."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from landed.engines.port import Staged
+from landed.engines.sqlite.file import translated
+from landed.engines.sqlite.lookup import find_head, find_mark
+from landed.engines.sqlite.row import (
+    ALLOW_CONTINUATION,
+    ALLOW_RECREATE,
+    HAS_USER,
+    HEAD_COLUMNS,
+    Entry,
+    HeadRow,
+    entry_row,
+    head_row,
+    mark_row,
+)
+from landed.engines.sqlite.schema import ANCHOR_EVERY
+from landed.errors import StorageError
+from landed.ids import AggregateKey
+from landed.log import FeedKind, Head
+from landed.wire.codec import encode_events
+
+_NO_BODY: Final = crc32(b"")
+
+INSERT_ENTRY: Final = f"INSERT INTO entries VALUES ({', '.join('?' * 18)})"
+INSERT_HEAD: Final = f"INSERT INTO aggregates VALUES ({', '.join('?' * 15)})"
+UPDATE_HEAD: Final = (
+    "UPDATE aggregates SET "
+    + ", ".join(f"{name} = ?{at}" for at, name in enumerate(HEAD_COLUMNS.split(", "), 1) if at > 2)
+    + " WHERE number = ?1 AND key = ?2"
+)
+UPSERT_MARK: Final = (
+    "INSERT INTO marks VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE "
+    "SET mark = excluded.mark, row_check = excluded.row_check"
+)
+INSERT_ANCHOR: Final = "INSERT OR REPLACE INTO anchors VALUES (?, ?, ?, ?)"
+INSERT_DEAD: Final = "INSERT INTO dead VALUES (?, ?, ?, ?, ?)"
+
+
+class Place(NamedTuple):
+    """What an append needs to know of an aggregate besides its head."""
+
+    number: int
+    last_position: int
+    """Of its newest batch, whatever life; 0 if none."""
+    mark_client: bytes | None
+    """The client whose mark stands in the head's row."""
+    mark: int
+
+
+class Draft:
+    """The rows of one group, before anything is written."""
+
+    __slots__ = ("anchors", "created", "dead", "entries", "heads", "marks", "places")
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+        self.heads: dict[AggregateKey, Head] = {}
+        self.places: dict[AggregateKey, Place] = {}
+        self.created: set[AggregateKey] = set()
+        self.marks: dict[tuple[int, bytes], int] = {}
+        self.anchors: list[tuple[int, int, int, int]] = []
+        self.dead: list[tuple[int, int, int, int, int]] = []
+
+
+class Appender:
+    """The writing side of a store, on its one writing connection."""
+
+    def __init__(self, connection: sqlite3.Connection, *, places_max: int) -> None:
+        """``places_max``: aggregates remembered, so that a warm append looks nothing up."""
+        self._connection = connection
+        self._places_max = places_max
+        self._places: dict[AggregateKey, Place] = {}
+        (highest,) = connection.execute("SELECT max(number) FROM aggregates").fetchone()
+        self._numbers_used: int = highest or 0
+
+    def append(self, group: Sequence[Staged]) -> None:
+        """Write a group and flush it.
+
+        Transaction: every entry, head, mark, anchor and dead range of the group, or none.
+
+        Raises:
+            StorageError: nothing was written (``is_outcome_known``), or COMMIT itself failed and
+                nobody can say.
+        """
+        try:
+            draft = self._draft(group)
+        except sqlite3.Error as error:
+            raise translated(error, "cannot prepare a commit") from error
+        with Transaction(self._connection):
+            self._write(draft)
+        self._numbers_used += len(draft.created)
+        self._remember(draft.places)
+
+    def _draft(self, group: Sequence[Staged]) -> Draft:
+        draft = Draft()
+        for staged in group:
+            place = draft.places.get(staged.key) or self._place(staged.key, draft)
+            if staged.batch is None:
+                self._end(staged, place, draft)
+            else:
+                place = self._extend(staged, place, draft)
+            draft.places[staged.key] = place
+            draft.heads[staged.key] = staged.head
+        return draft
+
+    def _place(self, key: AggregateKey, draft: Draft) -> Place:
+        """Find where an aggregate stands, or number a new one."""
+        place = self._places.get(key)
+        if place is not None:
+            return place
+        row = find_head(self._connection, key)
+        if row is not None:
+            return Place(row.number, row.last_position, row.mark_client, row.mark)
+        draft.created.add(key)
+        return Place(self._numbers_used + len(draft.created), 0, None, 0)
+
+    def _extend(self, staged: Staged, place: Place, draft: Draft) -> Place:
+        """One more batch at the end of the chain."""
+        batch, head = staged.batch, staged.head
+        assert batch is not None
+        body = encode_events(batch.events)
+        seqs = [event.client_seq for event in batch.events]
+        number, previous, mark_client, mark = place
+        client = batch.client_id.bytes
+        user = None if batch.user_id is None else batch.user_id.bytes
+        entry = Entry(
+            staged.position,
+            number,
+            FeedKind.WRITTEN,
+            0 if user is None else HAS_USER,
+            head.incarnation,
+            batch.version,
+            head.event_seq,
+            len(seqs),
+            previous,
+            client,
+            user,
+            batch.server_ms,
+            min(seqs),
+            max(seqs),
+            len(body),
+            crc32(body),
+        )
+        draft.entries.append(entry_row(entry, body))
+        if batch.version % ANCHOR_EVERY == 0:
+            draft.anchors.append((number, head.incarnation, batch.version, staged.position))
+        if staged.mark:
+            if client != mark_client:
+                mark_client, mark = client, self._change_writer(place, client, draft)
+            # A store never lowers a mark: a batch may hold lower numbers than an earlier one (I5).
+            mark = max(mark, staged.mark)
+        return Place(number, staged.position, mark_client, mark)
+
+    def _change_writer(self, place: Place, client: bytes, draft: Draft) -> int:
+        """Put the mark of the pair that wrote last into the table; return the other pair's."""
+        if place.mark_client is not None:
+            draft.marks[place.number, place.mark_client] = place.mark
+            mark = draft.marks.get((place.number, client))
+            return find_mark(self._connection, place.number, client) if mark is None else mark
+        return 0
+
+    def _end(self, staged: Staged, place: Place, draft: Draft) -> None:
+        """A trim or a delete: an entry of its own, and a range of batches that are dead now."""
+        head = staged.head
+        is_trim = staged.kind is FeedKind.TRIMMED
+        flags = (
+            (head.last_user is not None) * HAS_USER
+            | head.allow_recreate * ALLOW_RECREATE
+            | head.allow_continuation * ALLOW_CONTINUATION
+        )
+        entry = Entry(
+            staged.position,
+            place.number,
+            staged.kind,
+            flags,
+            head.incarnation,
+            head.floor if is_trim else head.version,
+            head.event_seq,
+            0,
+            0,
+            head.last_client.bytes,
+            None if head.last_user is None else head.last_user.bytes,
+            head.last_ms,
+            0,
+            0,
+            0,
+            _NO_BODY,
+        )
+        draft.entries.append(entry_row(entry, None))
+        below = head.floor if is_trim else head.version + 1
+        draft.dead.append(
+            (staged.position, place.number, head.incarnation, below, place.last_position)
+        )
+
+    def _write(self, draft: Draft) -> None:
+        """Insert and update, each table in the order of its keys: fewest pages are touched so."""
+        write = self._connection.executemany
+        write(INSERT_ENTRY, draft.entries)
+        created: list[tuple[Any, ...]] = []
+        known: list[tuple[Any, ...]] = []
+        for key, (number, last_position, mark_client, mark) in draft.places.items():
+            row = head_row(HeadRow(number, key, draft.heads[key], last_position, mark_client, mark))
+            (created if key in draft.created else known).append(row)
+        if known:
+            known.sort()
+            updated = write(UPDATE_HEAD, known).rowcount
+            if updated != len(known):
+                raise StorageError(f"{len(known) - updated} heads are gone from the file")
+        if created:
+            write(INSERT_HEAD, created)
+        if draft.marks:
+            write(UPSERT_MARK, [mark_row(*pair, draft.marks[pair]) for pair in sorted(draft.marks)])
+        if draft.anchors:
+            write(INSERT_ANCHOR, draft.anchors)
+        if draft.dead:
+            write(INSERT_DEAD, draft.dead)
+
+    def _remember(self, places: dict[AggregateKey, Place]) -> None:
+        """Keep the places written to, the ones not written to for longest go first."""
+        known = self._places
+        for key in places:
+            known.pop(key, None)
+        known.update(places)
+        for key in list(known)[: max(0, len(known) - self._places_max)]:
+            del known[key]
+
+
+class Transaction:
+    """One write transaction on the writing connection, begun and ended by hand.
+
+    Every way out leaves the connection without a transaction (cases BC-09, BC-10): the body's
+    error rolls back and nothing of it is stored; an error at COMMIT leaves the outcome unknown,
+    unless SQLite says that the disk was full or the file busy, for then no commit mark was written.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise translated(error, "cannot begin a commit") from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as failure:
+                code = getattr(failure, "sqlite_errorcode", 0) & 0xFF
+                is_known = code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}
+                self._roll_back()
+                raise translated(
+                    failure, "the commit failed", is_outcome_known=is_known
+                ) from failure
+            return
+        self._roll_back()
+        if isinstance(error, sqlite3.Error):
+            raise translated(error, "cannot write") from error
+
+    def _roll_back(self) -> None:
+        # A full disk may have rolled it back already.
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                raise translated(
+                    error, "the transaction cannot be undone", is_outcome_known=False
+                ) from error

@@ -1,0 +1,104 @@
+"""Find one row by its key, and believe that there is none only after looking at its neighbours.
+
+A checksum tells that a row is not what was written, but a damaged key hides its row: the search
+passes it by, and a missing mark would let a repeated write through. The hidden row still lies where
+it was, though, next to where the search ended; so a miss counts only if both neighbours are sound.
+Each is an index lookup, whatever the length of the history.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from landed.engines.sqlite.row import (
+    ENTRY_COLUMNS,
+    HEAD_COLUMNS,
+    Entry,
+    HeadRow,
+    entry_of,
+    head_of,
+    mark_of,
+)
+from landed.errors import StorageDamagedError
+from landed.ids import AggregateKey
+
+_HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key = ?"
+_HEAD_BY_NUMBER: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE number = ?"
+_HEADS_BESIDE: Final = (
+    f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key <= ? ORDER BY key DESC LIMIT 1",
+    f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key >= ? ORDER BY key LIMIT 1",
+)
+_MARK_COLUMNS: Final = "aggregate, client, mark, row_check"
+_MARK: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE aggregate = ? AND client = ?"
+_MARK_BEFORE: Final = (
+    f"SELECT {_MARK_COLUMNS} FROM marks WHERE (aggregate, client) < (?, ?) "
+    "ORDER BY aggregate DESC, client DESC LIMIT 1"
+)
+_MARK_AFTER: Final = (
+    f"SELECT {_MARK_COLUMNS} FROM marks WHERE (aggregate, client) > (?, ?) "
+    "ORDER BY aggregate, client LIMIT 1"
+)
+_ENTRY: Final = (
+    f"SELECT {ENTRY_COLUMNS}, CASE WHEN size <= ? THEN body END FROM entries WHERE position = ?"
+)
+
+
+def find_head(connection: sqlite3.Connection, key: AggregateKey) -> HeadRow | None:
+    """Return the head of an aggregate, checked; None if it was never written.
+
+    Raises:
+        StorageDamagedError: its row, or one beside where it would be, is not what was written.
+    """
+    row = connection.execute(_HEAD, (key.packed,)).fetchone()
+    if row is None:
+        for query in _HEADS_BESIDE:
+            beside = connection.execute(query, (key.packed,)).fetchone()
+            if beside is not None and head_of(beside).key == key:
+                raise StorageDamagedError("the index of aggregate keys misses one that is there")
+        return None
+    found = head_of(row)
+    if found.key != key:
+        raise StorageDamagedError("the index of aggregate keys points to another aggregate")
+    return found
+
+
+def find_head_by_number(connection: sqlite3.Connection, number: int) -> HeadRow:
+    """Return the head of an aggregate that an entry names.
+
+    Raises:
+        StorageDamagedError: it is gone, or not what was written.
+    """
+    row = connection.execute(_HEAD_BY_NUMBER, (number,)).fetchone()
+    if row is None:
+        raise StorageDamagedError(f"the head of aggregate number {number} is gone")
+    return head_of(row)
+
+
+def find_mark(connection: sqlite3.Connection, aggregate: int, client: bytes) -> int:
+    """Return a pair's mark from the table of marks, checked; 0 if it has none there.
+
+    Raises:
+        StorageDamagedError: its row, or one beside where it would be, is not what was written.
+    """
+    pair = (aggregate, client)
+    row = connection.execute(_MARK, pair).fetchone()
+    if row is not None:
+        return mark_of(row)
+    for query in (_MARK_BEFORE, _MARK_AFTER):
+        beside = connection.execute(query, pair).fetchone()
+        if beside is not None:
+            mark_of(beside)
+    return 0
+
+
+def find_entry(
+    connection: sqlite3.Connection, position: int, *, body_max: int = 0
+) -> tuple[Entry, object] | None:
+    """Return an entry, checked, and its payload, unchecked, if that has at most ``body_max`` bytes.
+
+    Raises:
+        StorageDamagedError: it is not what was written.
+    """
+    row = connection.execute(_ENTRY, (body_max, position)).fetchone()
+    return None if row is None else (entry_of(row), row[-1])

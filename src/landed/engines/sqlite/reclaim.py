@@ -1,0 +1,125 @@
+"""Give back the space of batches that nobody can read any more, a bounded slice at a time.
+
+Nothing of it is observable but the size of the file (log rule C13): entries of trims and deletes
+stay, heads and marks stay, and a batch goes only after the change that ended it is durable.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final, NamedTuple
+
+from landed.engines.sqlite.append import Transaction
+from landed.engines.sqlite.file import BUSY_TIMEOUT_S, translated
+from landed.engines.sqlite.lookup import find_entry
+from landed.engines.sqlite.row import Entry
+from landed.errors import StorageDamagedError
+from landed.log import FeedKind
+
+SLICE: Final = 1_000
+"""Links followed by one call: some ten milliseconds."""
+VACUUM_PAGES: Final = 2_048
+"""Free pages given back by one call: 8 MiB to move at most."""
+
+_ANCHOR: Final = (
+    "SELECT position FROM anchors WHERE aggregate = ? AND incarnation = ? AND version >= ? "
+    "ORDER BY version LIMIT 1"
+)
+
+
+class _Dead(NamedTuple):
+    """A row of ``dead``."""
+
+    position: int
+    aggregate: int
+    incarnation: int
+    below: int
+    start: int
+
+
+def reclaim(connection: sqlite3.Connection) -> int:
+    """Drop up to ``SLICE`` dead batches; once none is left, shrink the file a little.
+
+    Transaction: the batches of one slice with their anchors, and where to go on.
+
+    Returns:
+        How many batches were dropped.
+
+    Raises:
+        StorageError: as for a commit.
+    """
+    try:
+        row = connection.execute("SELECT * FROM dead ORDER BY position LIMIT 1").fetchone()
+        if row is None:
+            _shrink(connection)
+            return 0
+        dead = _Dead(*row)
+        doomed, start = _walk(connection, dead)
+    except sqlite3.Error as error:
+        raise translated(error, "cannot look for dead batches") from error
+    with Transaction(connection):
+        connection.executemany(
+            "DELETE FROM entries WHERE position = ?", [(entry.position,) for entry in doomed]
+        )
+        if doomed:
+            connection.execute(
+                "DELETE FROM anchors WHERE aggregate = ? AND incarnation = ? "
+                "AND version BETWEEN ? AND ?",
+                (dead.aggregate, dead.incarnation, doomed[-1].version, doomed[0].version),
+            )
+        if start:
+            connection.execute(
+                "UPDATE dead SET start = ? WHERE position = ?", (start, dead.position)
+            )
+        else:
+            connection.execute("DELETE FROM dead WHERE position = ?", (dead.position,))
+    return len(doomed)
+
+
+def _walk(connection: sqlite3.Connection, dead: _Dead) -> tuple[list[Entry], int]:
+    """Follow the links through a dead range. Returns what to drop and where to go on, 0 at the end.
+
+    A range ends where the links lead to nothing: at the first batch, or at what an earlier range
+    already gave back. A damaged entry ends it too: what lies behind it cannot be told from what
+    lives, so its space is never given back.
+    """
+    doomed: list[Entry] = []
+    position = dead.start
+    anchor: Any = connection.execute(_ANCHOR, dead[1:4]).fetchone()
+    if anchor is not None and anchor[0] < position:
+        position = anchor[0]
+    for _ in range(SLICE):
+        try:
+            found = find_entry(connection, position) if position else None
+        except StorageDamagedError:
+            return doomed, 0
+        if found is None:
+            return doomed, 0
+        entry = found[0]
+        if (
+            entry.aggregate != dead.aggregate
+            or entry.incarnation != dead.incarnation
+            or entry.kind != FeedKind.WRITTEN
+            or entry.previous >= position
+        ):
+            return doomed, 0
+        if entry.version < dead.below:
+            doomed.append(entry)
+        position = entry.previous
+    return doomed, position
+
+
+def _shrink(connection: sqlite3.Connection) -> None:
+    """Move free pages to the end of the file and cut them off, a bounded number of them."""
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    if not free:
+        return
+    connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+    if free > VACUUM_PAGES:
+        return
+    # The file shrinks when the pages are copied into it. Do not wait for readers: next time then.
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")

@@ -1,0 +1,270 @@
+"""Rows and their checksums: what was written is what is read, or it is not returned.
+
+Every row carries a CRC-32 over all its columns. The payload has one of its own, which the row's
+covers, so that a batch can be judged by its metadata without reading its payload (log rule R7).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+from zlib import crc32
+
+from landed.engines.sqlite.schema import from_column, to_column
+from landed.errors import StorageDamagedError
+from landed.ids import AggregateKey, ClientId, UserId
+from landed.log import Batch, FeedKind, Head, Life
+
+HAS_USER: Final = 1
+ALLOW_RECREATE: Final = 2
+ALLOW_CONTINUATION: Final = 4
+HAS_MARK: Final = 8
+
+_NOBODY: Final = bytes(16)
+_ENTRY: Final = struct.Struct("<qqBBqqqqq16s16sqqqqI")
+_HEAD: Final = struct.Struct("<q48sBqqqqBq16s16sq16sq")
+_MARK: Final = struct.Struct("<q16sq")
+_MALFORMED: Final = (struct.error, TypeError, ValueError, OverflowError)
+"""What unpacking raises when a damaged column has another type or size."""
+
+
+class Entry(NamedTuple):
+    """A row of ``entries`` without its payload, checked."""
+
+    position: int
+    aggregate: int
+    kind: int
+    flags: int
+    incarnation: int
+    version: int
+    event_seq: int
+    event_count: int
+    previous: int
+    client: bytes
+    user: bytes | None
+    server_ms: int
+    min_seq: int
+    max_seq: int
+    size: int
+    body_check: int
+
+    def batch(self) -> Batch:
+        """The batch without its events."""
+        return Batch(
+            self.version,
+            ClientId(UUID(bytes=self.client)),
+            None if self.user is None else UserId(UUID(bytes=self.user)),
+            self.server_ms,
+            (),
+        )
+
+
+ENTRY_COLUMNS: Final = ", ".join(Entry._fields) + ", row_check"
+ENTRY_WIDTH: Final = len(Entry._fields) + 1
+
+
+class HeadRow(NamedTuple):
+    """A row of ``aggregates``, checked and read back."""
+
+    number: int
+    key: AggregateKey
+    head: Head
+    last_position: int
+    mark_client: bytes | None
+    mark: int
+
+
+HEAD_COLUMNS: Final = (
+    "number, key, life, incarnation, version, event_seq, floor, flags, last_ms, last_client, "
+    "last_user, last_position, mark_client, mark, row_check"
+)
+
+
+def entry_row(entry: Entry, body: bytes | None) -> tuple[Any, ...]:
+    """Make the row to insert, with its checksum before the payload.
+
+    ``min_seq`` and ``max_seq`` of the entry are the client's numbers; the row's are shifted.
+    """
+    columns = (*entry[:12], to_column(entry.min_seq), to_column(entry.max_seq), *entry[14:])
+    return (*columns, _entry_check(columns), body)
+
+
+def entry_of(row: Sequence[Any]) -> Entry:
+    """Check a row of ``ENTRY_COLUMNS`` and take it apart.
+
+    Raises:
+        StorageDamagedError: it is not what was written.
+    """
+    columns = tuple(row[: ENTRY_WIDTH - 1])
+    try:
+        if _entry_check(columns) != row[ENTRY_WIDTH - 1]:
+            raise StorageDamagedError(_damaged(f"the entry at position {row[0]}"))
+        seqs = (from_column(row[12]), from_column(row[13]))
+        return Entry._make((*columns[:12], *seqs, *columns[14:]))
+    except _MALFORMED:
+        raise StorageDamagedError(_damaged(f"the entry at position {row[0]}")) from None
+
+
+def check_body(entry: Entry, body: object) -> bytes:
+    """Return the payload of an entry if it is what was written.
+
+    Raises:
+        StorageDamagedError: it is not.
+    """
+    if (
+        not isinstance(body, bytes)
+        or len(body) != entry.size
+        or crc32(body) != entry.body_check
+        or entry.kind != FeedKind.WRITTEN
+    ):
+        raise StorageDamagedError(_damaged(f"the payload at position {entry.position}"))
+    return body
+
+
+def head_row(row: HeadRow) -> tuple[Any, ...]:
+    """Make the row to insert or update, ``number`` first and the checksum last."""
+    head = row.head
+    flags = (
+        (head.last_user is not None)
+        | head.allow_recreate << 1
+        | head.allow_continuation << 2
+        | (row.mark_client is not None) << 3
+    )
+    columns = (
+        row.number,
+        row.key.packed,
+        int(head.life),
+        head.incarnation,
+        head.version,
+        head.event_seq,
+        head.floor,
+        flags,
+        head.last_ms,
+        head.last_client.bytes,
+        None if head.last_user is None else head.last_user.bytes,
+        row.last_position,
+        row.mark_client,
+        to_column(row.mark),
+    )
+    return (*columns, _head_check(columns))
+
+
+def head_of(row: Sequence[Any]) -> HeadRow:
+    """Check a row of ``HEAD_COLUMNS`` and take it apart.
+
+    Raises:
+        StorageDamagedError: it is not what was written.
+    """
+    try:
+        if _head_check(row[:14]) != row[14]:
+            raise StorageDamagedError(_damaged(f"the head of aggregate number {row[0]}"))
+        flags = row[7]
+        head = Head(
+            Life(row[2]),
+            row[3],
+            row[4],
+            row[5],
+            row[6],
+            bool(flags & ALLOW_RECREATE),
+            bool(flags & ALLOW_CONTINUATION),
+            row[8],
+            ClientId(UUID(bytes=row[9])),
+            UserId(UUID(bytes=row[10])) if flags & HAS_USER else None,
+        )
+        return HeadRow(
+            row[0],
+            AggregateKey.from_packed(row[1]),
+            head,
+            row[11],
+            row[12] if flags & HAS_MARK else None,
+            from_column(row[13]),
+        )
+    except _MALFORMED:
+        raise StorageDamagedError(_damaged(f"the head of aggregate number {row[0]}")) from None
+
+
+def mark_row(aggregate: int, client: bytes, mark: int) -> tuple[int, bytes, int, int]:
+    """Make a row of ``marks``."""
+    column = to_column(mark)
+    return (aggregate, client, column, crc32(_MARK.pack(aggregate, client, column)))
+
+
+def mark_of(row: Sequence[Any]) -> int:
+    """Check a row of ``marks`` (aggregate, client, mark, row_check) and return the mark.
+
+    Raises:
+        StorageDamagedError: it is not what was written.
+    """
+    try:
+        if len(row[1]) == 16 and crc32(_MARK.pack(*row[:3])) == row[3]:
+            return from_column(row[2])
+    except _MALFORMED:
+        pass
+    raise StorageDamagedError(_damaged(f"a mark of aggregate number {row[0]}"))
+
+
+def meta_row(name: str, value: str) -> tuple[str, str, int]:
+    """Make a row of ``meta``."""
+    return (name, value, crc32(f"{name}={value}".encode()))
+
+
+def meta_of(row: Sequence[Any]) -> tuple[str, str]:
+    """Check a row of ``meta`` and return its name and value.
+
+    Raises:
+        StorageDamagedError: it is not what was written.
+    """
+    name, value, row_check = row
+    if crc32(f"{name}={value}".encode()) != row_check:
+        raise StorageDamagedError(_damaged(f"the setting {name!r}"))
+    return name, value
+
+
+def _entry_check(columns: Sequence[Any]) -> int:
+    return crc32(
+        _ENTRY.pack(
+            *columns[:9],
+            _sized(columns[9], 16),
+            _optional(columns[10], is_there=columns[3] & HAS_USER),
+            *columns[11:],
+        )
+    )
+
+
+def _head_check(columns: Sequence[Any]) -> int:
+    flags = columns[7]
+    return crc32(
+        _HEAD.pack(
+            columns[0],
+            _sized(columns[1], 48),
+            *columns[2:9],
+            _sized(columns[9], 16),
+            _optional(columns[10], is_there=flags & HAS_USER),
+            columns[11],
+            _optional(columns[12], is_there=flags & HAS_MARK),
+            columns[13],
+        )
+    )
+
+
+def _sized(column: bytes, size: int) -> bytes:
+    """Insist on a size: packing would cut or pad in silence."""
+    if len(column) != size:
+        raise ValueError
+    return column
+
+
+def _optional(column: bytes | None, *, is_there: int) -> bytes:
+    """Tell an absent name from one of zeros, by the row's flag."""
+    if (column is not None) != bool(is_there):
+        raise ValueError
+    return _NOBODY if column is None else _sized(column, 16)
+
+
+def _damaged(what: str) -> str:
+    return (
+        f"{what} is not what was written; it is not returned. "
+        "Stop the log and run `landed log verify PATH` to see what else is damaged"
+    )

@@ -1,0 +1,147 @@
+"""The tables of a log file, and what each is for.
+
+The layout follows what was measured: the cost of a commit is the number of B-tree pages it
+touches. Entries are only ever appended. Each batch names the entry of the aggregate's previous
+batch, so no index over (aggregate, version) is kept; one page of ``aggregates`` a head is the only
+random write of an ordinary commit. Everything a head and a mark hold can be told from the entries,
+so that a later layout may write heads seldom and replay the newest entries when it opens.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+APPLICATION_ID: Final = 0x4C4E4431
+"""``LND1`` in the file's header: whose file this is, for us and for file(1)."""
+
+SCHEMA_VERSION: Final = 1
+"""In the file's header too. A higher one is refused, a lower one would be migrated."""
+
+ANCHOR_EVERY: Final = 64
+"""Every so many versions an anchor is kept, so that a walk along the links is never longer."""
+
+PAGE_BYTES: Final = 4096
+"""SQLite's default and the page of the machine; limits.md was measured with it."""
+
+MAX_U64: Final = 2**64 - 1
+_HALF: Final = 2**63
+
+
+def to_column(number: int) -> int:
+    """Map a 64-bit number without sign to one with it, keeping the order, so that SQL compares."""
+    return number - _HALF
+
+
+def from_column(value: int) -> int:
+    """Take a number back from ``to_column``."""
+    return value + _HALF
+
+
+TABLES: Final = (
+    # Name and value; `row_check` over both. log_id, restore_epoch, num_shards, routing_rule.
+    """
+    CREATE TABLE meta (
+      name TEXT PRIMARY KEY,
+      value TEXT NOT NULL,
+      row_check INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    # The log itself, one row a batch, trim or delete, in the order of the feed. The payload comes
+    # last, so that SQLite reads everything before it without touching the payload's pages.
+    #   kind         0 deleted, 1 written, 3 trimmed
+    #   flags        1 has a user, 2 allow_recreate, 4 allow_continuation
+    #   version      of the batch; of a trim the first version left; of a delete the last version
+    #   event_seq    the aggregate's newest after this entry
+    #   previous     position of the aggregate's batch before this one, of whatever life; 0 if none
+    #   min_seq, max_seq   lowest and highest client_seq of the batch, shifted by -2^63
+    #   body_check   CRC-32 of the body; row_check: CRC-32 of every other column, body_check too
+    """
+    CREATE TABLE entries (
+      position INTEGER PRIMARY KEY,
+      aggregate INTEGER NOT NULL,
+      kind INTEGER NOT NULL,
+      flags INTEGER NOT NULL,
+      incarnation INTEGER NOT NULL,
+      version INTEGER NOT NULL,
+      event_seq INTEGER NOT NULL,
+      event_count INTEGER NOT NULL,
+      previous INTEGER NOT NULL,
+      client BLOB NOT NULL,
+      user BLOB,
+      server_ms INTEGER NOT NULL,
+      min_seq INTEGER NOT NULL,
+      max_seq INTEGER NOT NULL,
+      size INTEGER NOT NULL,
+      body_check INTEGER NOT NULL,
+      row_check INTEGER NOT NULL,
+      body BLOB
+    )
+    """,
+    # Heads. `last_position` is the newest batch, where walks begin. `mark_client` and `mark` are
+    # the pair that wrote last, and hold for it whatever `marks` says: one writer an aggregate is
+    # the common case, and costs no page of `marks` then.
+    #   life         1 live, 2 deleted
+    #   flags        1 last_user is there, 2 allow_recreate, 4 allow_continuation, 8 has a mark
+    """
+    CREATE TABLE aggregates (
+      number INTEGER PRIMARY KEY,
+      key BLOB NOT NULL UNIQUE,
+      life INTEGER NOT NULL,
+      incarnation INTEGER NOT NULL,
+      version INTEGER NOT NULL,
+      event_seq INTEGER NOT NULL,
+      floor INTEGER NOT NULL,
+      flags INTEGER NOT NULL,
+      last_ms INTEGER NOT NULL,
+      last_client BLOB NOT NULL,
+      last_user BLOB,
+      last_position INTEGER NOT NULL,
+      mark_client BLOB,
+      mark INTEGER NOT NULL,
+      row_check INTEGER NOT NULL
+    )
+    """,
+    # The marks of every other pair. Never deleted: neither trims nor deletes free a sequence.
+    """
+    CREATE TABLE marks (
+      aggregate INTEGER NOT NULL,
+      client BLOB NOT NULL,
+      mark INTEGER NOT NULL,
+      row_check INTEGER NOT NULL,
+      PRIMARY KEY (aggregate, client)
+    ) WITHOUT ROWID
+    """,
+    # Where each 64th version of an aggregate stands. A hint: what it points to is checked.
+    """
+    CREATE TABLE anchors (
+      aggregate INTEGER NOT NULL,
+      incarnation INTEGER NOT NULL,
+      version INTEGER NOT NULL,
+      position INTEGER NOT NULL,
+      PRIMARY KEY (aggregate, incarnation, version)
+    ) WITHOUT ROWID
+    """,
+    # Batches to be reclaimed, by the position of the trim or delete: those of `incarnation` below
+    # version `below`, found by walking from `start`.
+    """
+    CREATE TABLE dead (
+      position INTEGER PRIMARY KEY,
+      aggregate INTEGER NOT NULL,
+      incarnation INTEGER NOT NULL,
+      below INTEGER NOT NULL,
+      start INTEGER NOT NULL
+    )
+    """,
+    # What operators did to the file by hand, and why.
+    """
+    CREATE TABLE repairs (
+      number INTEGER PRIMARY KEY,
+      at_ms INTEGER NOT NULL,
+      action TEXT NOT NULL,
+      subject TEXT NOT NULL,
+      before TEXT NOT NULL,
+      after TEXT NOT NULL,
+      reason TEXT NOT NULL
+    )
+    """,
+)
