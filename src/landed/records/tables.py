@@ -135,6 +135,13 @@ receipt_conflicts: Final = Table(
     UniqueConstraint("receipt_id", "fingerprint", name=PREFIX + "conflicts_once"),
 )
 
+forms: Final = Table(
+    PREFIX + "forms",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _text("declaration"),
+)
+
 rejections: Final = Table(
     PREFIX + "rejections",
     metadata,

@@ -1,0 +1,404 @@
+"""One effect row per meaning: found or created in the caller's own transaction.
+
+Every move of an effect anywhere in ``records`` goes through ``moved`` here: one guarded update whose
+row count is checked (rule SM-1), towards a state that ``effects.transitions`` named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from landed.effects.doubt import Doubt
+from landed.effects.identity import idempotency_key
+from landed.effects.order import OrderPolicy, SameVersion, place
+from landed.effects.state import TERMINAL, State
+from landed.errors import (
+    ActionRefusedError,
+    OrderConflictError,
+    PayloadMismatchError,
+    PreviousStillOpenError,
+)
+from landed.fingerprint import Fingerprint
+from landed.records import schedule
+from landed.records.session import Books, is_postgres
+from landed.records.tables import effect_causes, effects, order_heads, order_versions
+
+EFFECT = "effect"
+"""The schedule's word for an effect as a subject."""
+
+
+def effect_lane(recipient: str) -> str:
+    """Where effects of a recipient wait for their next attempt."""
+    return f"effect:{recipient}"
+
+
+def reconcile_lane(recipient: str) -> str:
+    """Where effects of a recipient wait for their next question."""
+    return f"reconcile:{recipient}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """An effect's place in its order; ``version`` None takes the next one of the order head."""
+
+    domain: str
+    key: str
+    version: int | None
+    policy: OrderPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What asked for an effect: a receipt, a local change, or an operator."""
+
+    kind: str
+    id: str
+    handler: str | None = None
+    origin: str = "live"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What is asked for. The payload bytes are what will be sent, for ever."""
+
+    recipient: str
+    effect_type: str
+    effect_key: str
+    payload: bytes
+    fingerprint: Fingerprint
+    contract_digest: bytes
+    cause: Cause
+    order: Ordered | None = None
+    not_after_us: int | None = None
+    correlation: str = "{}"
+    supersedes: UUID | None = None
+
+
+class Requested(NamedTuple):
+    """The one effect for a key. Provisional until the caller commits."""
+
+    effect_id: UUID
+    effect_key: str
+    idempotency_key: UUID
+    state: State
+    is_created: bool
+
+
+def request(conn: Connection, books: Books, intent: Intent) -> Requested:
+    """Find or create the one effect for a key, before any external call can exist (rule EF-1).
+
+    Transaction: effect, cause, order head and schedule row, or nothing; inside the caller's.
+
+    Raises:
+        PayloadMismatchError: the key is known with another payload; nothing was written.
+        OrderConflictError: another effect has this version; nothing was written.
+    """
+    digest = books.identity_digest(intent.recipient, intent.effect_key)
+    if intent.order is not None:
+        # An ordered effect takes the head's lock, so look before, lest a repeat waits for it.
+        found = _by_digest(conn, digest)
+        if found is not None:
+            return _found(conn, books, intent, found)
+    placed = None if intent.order is None else _take_place(conn, intent.order)
+    effect_id = books.new_id()
+    recipient_key = idempotency_key(books.ledger, intent.recipient, intent.effect_key)
+    version = None if placed is None else placed.version
+    values = {
+        "effect_id": effect_id,
+        "recipient": intent.recipient,
+        "effect_type": intent.effect_type,
+        "effect_key": intent.effect_key,
+        "key_digest": digest,
+        "payload": intent.payload,
+        "payload_form": intent.fingerprint.form,
+        "fingerprint": intent.fingerprint.digest,
+        "idempotency_key": recipient_key,
+        "contract_digest": intent.contract_digest,
+        "order_domain": None if intent.order is None else intent.order.domain,
+        "order_key": None if intent.order is None else intent.order.key,
+        "version": version,
+        "order_policy": None if intent.order is None else intent.order.policy.value,
+        "is_behind_head": placed is not None and placed.is_behind_head,
+        "state": State.PENDING.value,
+        "is_absence_final": False,
+        "has_late_success": False,
+        "is_contradicted": False,
+        "is_cancel_requested": False,
+        "not_after": intent.not_after_us,
+        "correlation": intent.correlation,
+        "supersedes": intent.supersedes,
+        "origin": intent.cause.origin,
+        "created_at": books.at(conn),
+    }
+    if not _insert_once(conn, values):
+        found = _by_digest(conn, digest)
+        assert found is not None, (
+            "a row that hindered an insert can be read in the same transaction"
+        )
+        return _found(conn, books, intent, found)
+    if placed is not None and intent.order is not None and version is not None:
+        _record_place(conn, intent.order, version, effect_id, is_newest=not placed.is_behind_head)
+    _add_cause(conn, books, effect_id, intent.cause)
+    schedule.put(
+        conn,
+        books,
+        [
+            schedule.Work(
+                effect_lane(intent.recipient),
+                EFFECT,
+                effect_id,
+                group_key=_group(intent.order),
+                group_seq=version if _group(intent.order) else None,
+            )
+        ],
+    )
+    return Requested(effect_id, intent.effect_key, recipient_key, State.PENDING, is_created=True)
+
+
+def revise(conn: Connection, books: Books, previous: UUID, intent: Intent) -> Requested:
+    """Record a changed intention as an effect of its own, linked to the one before (rule EF-7).
+
+    Raises:
+        PreviousStillOpenError: the one before may still act.
+    """
+    before = view(conn, previous)
+    if before is None:
+        raise ActionRefusedError(f"there is no effect {previous} to revise")
+    never_begun = before.state is State.PENDING and before.attempt_no == 0
+    if before.state not in TERMINAL and not never_begun:
+        raise PreviousStillOpenError(
+            f"effect {before.effect_key!r} is {before.state}: it may still act; settle, seal or "
+            "cancel it first"
+        )
+    requested = request(conn, books, intent)
+    conn.execute(
+        update(effects)
+        .where(effects.c.effect_id == previous)
+        .values(superseded_by=requested.effect_id)
+    )
+    conn.execute(
+        update(effects)
+        .where(effects.c.effect_id == requested.effect_id)
+        .values(supersedes=previous)
+    )
+    return requested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectView:
+    """One effect as it stands. Times are microseconds since 1970."""
+
+    effect_id: UUID
+    recipient: str
+    effect_type: str
+    effect_key: str | None
+    payload: bytes | None
+    fingerprint: bytes
+    idempotency_key: UUID
+    contract_digest: bytes
+    order_domain: str | None
+    order_key: str | None
+    version: int | None
+    order_policy: str | None
+    is_behind_head: bool
+    state: State
+    reason: str | None
+    certainty: str | None
+    attempt_no: int
+    doubt_from: int | None
+    first_begun_at: int | None
+    last_begun_at: int | None
+    first_sight_at: int | None
+    send_deadline: int | None
+    resend_until: int | None
+    not_after: int | None
+    is_absence_final: bool
+    has_late_success: bool
+    is_contradicted: bool
+    held_by: str | None
+    is_cancel_requested: bool
+    result: bytes | None
+    result_digest: bytes | None
+    recipient_ref: str | None
+    correlation: str
+    questions: int
+    supersedes: UUID | None
+    superseded_by: UUID | None
+    origin: str
+    created_at: int
+    settled_at: int | None
+    scrub_tier: int
+
+    @property
+    def doubt(self) -> Doubt:
+        """What the law needs of it."""
+        return Doubt(
+            state=self.state,
+            attempt_no=self.attempt_no,
+            doubt_from=self.doubt_from,
+            first_sight_us=self.first_sight_at,
+            is_absence_final=self.is_absence_final,
+        )
+
+
+_COLUMNS = tuple(EffectView.__dataclass_fields__)
+
+
+def view(conn: Connection, effect_id: UUID) -> EffectView | None:
+    """Read one effect."""
+    return next(iter(views(conn, [effect_id])), None)
+
+
+def views(conn: Connection, effect_ids: list[UUID]) -> list[EffectView]:
+    """Read several effects in one statement, in no particular order."""
+    if not effect_ids:
+        return []
+    rows = conn.execute(
+        select(*(effects.c[name] for name in _COLUMNS)).where(effects.c.effect_id.in_(effect_ids))
+    )
+    return [_view(row) for row in rows.mappings()]
+
+
+def view_by_key(
+    conn: Connection, books: Books, recipient: str, effect_key: str
+) -> EffectView | None:
+    """Read the effect for a key, also after its readable key was scrubbed (rule EF-8)."""
+    row = _by_digest(conn, books.identity_digest(recipient, effect_key))
+    return None if row is None else _view(row)
+
+
+def moved(conn: Connection, effect: EffectView, to: State, values: dict[str, object]) -> bool:
+    """Write one move, guarded by the state and the attempt that were read (rule SM-1).
+
+    Returns False if somebody else moved it: read again, then apply the late rules or drop the work.
+    """
+    result = conn.execute(
+        update(effects)
+        .where(
+            effects.c.effect_id == effect.effect_id,
+            effects.c.state == effect.state.value,
+            effects.c.attempt_no == effect.attempt_no,
+            effects.c.has_late_success == effect.has_late_success,
+        )
+        .values(state=to.value, **values)
+    )
+    return result.rowcount == 1
+
+
+class _Place(NamedTuple):
+    version: int
+    is_behind_head: bool
+
+
+def _take_place(conn: Connection, order: Ordered) -> _Place:
+    """Lock the order head and find the version's place; writes nothing that a reader would see."""
+    dialect = postgresql if is_postgres(conn.dialect) else sqlite
+    statement = dialect.insert(order_heads).values(
+        order_domain=order.domain, order_key=order.key, last_seq=0
+    )
+    head = conn.execute(
+        statement.on_conflict_do_update(
+            index_elements=["order_domain", "order_key"],
+            set_={"last_seq": order_heads.c.last_seq},
+        ).returning(order_heads.c.last_version)
+    ).scalar_one()
+    version = order.version if order.version is not None else (head or 0) + 1
+    is_taken = (
+        conn.execute(
+            select(order_versions.c.effect_id).where(
+                order_versions.c.order_domain == order.domain,
+                order_versions.c.order_key == order.key,
+                order_versions.c.version == version,
+            )
+        ).first()
+        is not None
+    )
+    placed = place(version, head_version=head, is_version_taken=is_taken)
+    if isinstance(placed, SameVersion):
+        raise OrderConflictError(
+            f"version {version} of {order.domain}/{order.key} belongs to another effect"
+        )
+    return _Place(version, placed.is_behind_head)
+
+
+def _record_place(
+    conn: Connection, order: Ordered, version: int, effect_id: UUID, *, is_newest: bool
+) -> None:
+    conn.execute(
+        insert(order_versions).values(
+            order_domain=order.domain, order_key=order.key, version=version, effect_id=effect_id
+        )
+    )
+    if is_newest:
+        conn.execute(
+            update(order_heads)
+            .where(order_heads.c.order_domain == order.domain, order_heads.c.order_key == order.key)
+            .values(last_version=version, last_effect_id=effect_id)
+        )
+
+
+def _insert_once(conn: Connection, values: dict[str, object]) -> bool:
+    dialect = postgresql if is_postgres(conn.dialect) else sqlite
+    inserted = conn.execute(
+        dialect.insert(effects)
+        .values(**values)
+        .on_conflict_do_nothing(index_elements=["key_digest"])
+        .returning(effects.c.effect_id)
+    )
+    return inserted.first() is not None
+
+
+def _by_digest(conn: Connection, digest: bytes) -> RowMapping | None:
+    rows = conn.execute(
+        select(*(effects.c[name] for name in _COLUMNS)).where(effects.c.key_digest == digest)
+    )
+    return rows.mappings().first()
+
+
+def _found(conn: Connection, books: Books, intent: Intent, row: RowMapping) -> Requested:
+    if row["fingerprint"] != intent.fingerprint.digest:
+        raise PayloadMismatchError(
+            intent.effect_key, recorded=row["fingerprint"], requested=intent.fingerprint.digest
+        )
+    _add_cause(conn, books, row["effect_id"], intent.cause)
+    return Requested(
+        row["effect_id"],
+        intent.effect_key,
+        row["idempotency_key"],
+        State(row["state"]),
+        is_created=False,
+    )
+
+
+def _add_cause(conn: Connection, books: Books, effect_id: UUID, cause: Cause) -> None:
+    dialect = postgresql if is_postgres(conn.dialect) else sqlite
+    conn.execute(
+        dialect.insert(effect_causes)
+        .values(
+            effect_id=effect_id,
+            cause_kind=cause.kind,
+            cause_id=cause.id,
+            handler=cause.handler,
+            requested_at=books.at(conn),
+            origin=cause.origin,
+        )
+        .on_conflict_do_nothing()
+    )
+
+
+def _group(order: Ordered | None) -> str | None:
+    """Only strictly ordered effects wait for each other on the schedule."""
+    if order is None or order.policy is not OrderPolicy.STRICT:
+        return None
+    return f"{order.domain}/{order.key}"
+
+
+def _view(row: RowMapping) -> EffectView:
+    fields = {name: row[name] for name in _COLUMNS}
+    fields["state"] = State(row["state"])
+    return EffectView(**fields)

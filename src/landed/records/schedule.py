@@ -1,0 +1,244 @@
+"""Who works on what next: the only hot table, and disposable.
+
+A claim lives here and nowhere else, and says only who works next; it never says whether an effect
+may act or has acted (invariants I-8, I-9). Losing every row costs a rebuild and no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from landed.records.session import Books, is_postgres
+from landed.records.tables import schedule
+
+LEASE_US: Final = 30_000_000
+"""Default length of a claim, microseconds; longer than a handler should take."""
+
+
+class Work(NamedTuple):
+    """A row to be put on the schedule. ``delay_us`` None parks it in place."""
+
+    lane: str
+    kind: str
+    subject_id: UUID
+    group_key: str | None = None
+    group_seq: int | None = None
+    delay_us: int | None = 0
+
+
+class Claim(NamedTuple):
+    """One claimed row. Scheduling only."""
+
+    work_id: UUID
+    lane: str
+    kind: str
+    subject_id: UUID
+    claims: int
+    token: UUID
+
+
+def put(conn: Connection, books: Books, works: Sequence[Work]) -> None:
+    """Put work on the schedule; work that is there already is left as it is."""
+    if not works:
+        return
+    at = books.at(conn)
+    rows = [
+        {
+            "work_id": books.new_id(),
+            "lane": work.lane,
+            "kind": work.kind,
+            "subject_id": work.subject_id,
+            "group_key": work.group_key,
+            "group_seq": work.group_seq,
+            "ready_at": None if work.delay_us is None else at + work.delay_us,
+        }
+        for work in works
+    ]
+    if is_postgres(conn.dialect):
+        conn.execute(postgresql.insert(schedule).values(rows).on_conflict_do_nothing())
+    else:
+        conn.execute(sqlite.insert(schedule).values(rows).on_conflict_do_nothing())
+
+
+def claim(
+    conn: Connection,
+    books: Books,
+    *,
+    lane: str,
+    owner: str,
+    limit: int,
+    lease_us: int = LEASE_US,
+) -> list[Claim]:
+    """Claim due work of a lane, oldest first, one row of a group at a time.
+
+    A row is due if its time has come and nobody holds it; of a group only the head is (rule OB-7).
+    Transaction: TX-CLAIM, lease fields and nothing else.
+    """
+    at = books.at(conn)
+    token = books.new_id()
+    other = schedule.alias("other")
+    is_head = or_(
+        schedule.c.group_key.is_(None),
+        ~exists().where(
+            other.c.lane == schedule.c.lane,
+            other.c.group_key == schedule.c.group_key,
+            other.c.group_seq < schedule.c.group_seq,
+        ),
+    )
+    due = (
+        select(schedule.c.work_id)
+        .where(
+            schedule.c.lane == lane,
+            schedule.c.ready_at <= at,
+            or_(schedule.c.lease_until.is_(None), schedule.c.lease_until < at),
+            is_head,
+        )
+        .order_by(schedule.c.ready_at)
+        .limit(limit)
+    )
+    chosen: ColumnElement[bool]
+    if is_postgres(conn.dialect):
+        # Materialised, or the planner may run the inner select again and claim past the limit.
+        locked = (
+            due.with_for_update(skip_locked=True, of=schedule)
+            .cte("due")
+            .prefix_with("MATERIALIZED", dialect="postgresql")
+        )
+        chosen = schedule.c.work_id.in_(select(locked.c.work_id))
+    else:
+        chosen = schedule.c.work_id.in_(due)
+    claimed = conn.execute(
+        update(schedule)
+        .where(chosen)
+        .values(
+            lease_owner=owner,
+            lease_token=token,
+            lease_until=at + lease_us,
+            claims=schedule.c.claims + 1,
+        )
+        .returning(
+            schedule.c.work_id,
+            schedule.c.lane,
+            schedule.c.kind,
+            schedule.c.subject_id,
+            schedule.c.claims,
+            schedule.c.ready_at,
+        )
+    )
+    rows: Sequence[Row[tuple[UUID, str, str, UUID, int, int]]] = claimed.all()
+    return [
+        Claim(row.work_id, row.lane, row.kind, row.subject_id, row.claims, token)
+        for row in sorted(rows, key=lambda row: row.ready_at)
+    ]
+
+
+def finish(conn: Connection, claims: Sequence[Claim]) -> int:
+    """Take finished work off the schedule, by token; what another holds meanwhile is left alone.
+
+    Returns how many rows were still ours (rule CL-2).
+    """
+    if not claims:
+        return 0
+    result = conn.execute(
+        delete(schedule).where(
+            schedule.c.work_id.in_([claim.work_id for claim in claims]),
+            schedule.c.lease_token.in_({claim.token for claim in claims}),
+        )
+    )
+    return result.rowcount
+
+
+def rearm(
+    conn: Connection, books: Books, claim: Claim, *, delay_us: int | None, lane: str | None = None
+) -> bool:
+    """Give claimed work back, due after a delay; None parks it in place. By token.
+
+    Returns whether it was still ours.
+    """
+    at = books.at(conn)
+    result = conn.execute(
+        update(schedule)
+        .where(schedule.c.work_id == claim.work_id, schedule.c.lease_token == claim.token)
+        .values(
+            lane=claim.lane if lane is None else lane,
+            ready_at=None if delay_us is None else at + delay_us,
+            lease_owner=None,
+            lease_token=None,
+            lease_until=None,
+        )
+    )
+    return result.rowcount == 1
+
+
+def renew(conn: Connection, books: Books, claim: Claim, *, lease_us: int = LEASE_US) -> bool:
+    """Hold on to a claim for longer; False if somebody else holds it by now (case BC-22)."""
+    result = conn.execute(
+        update(schedule)
+        .where(schedule.c.work_id == claim.work_id, schedule.c.lease_token == claim.token)
+        .values(lease_until=books.at(conn) + lease_us)
+    )
+    return result.rowcount == 1
+
+
+def move(
+    conn: Connection,
+    books: Books,
+    *,
+    kind: str,
+    subject_id: UUID,
+    lane: str,
+    delay_us: int | None,
+    group_key: str | None = None,
+    group_seq: int | None = None,
+) -> None:
+    """Put a subject's work in a lane, due after a delay, whoever held it before.
+
+    For transitions that decide what happens next; an old holder's finish no longer matches.
+    """
+    at = books.at(conn)
+    values = {
+        "lane": lane,
+        "ready_at": None if delay_us is None else at + delay_us,
+        "lease_owner": None,
+        "lease_token": None,
+        "lease_until": None,
+    }
+    updated = conn.execute(
+        update(schedule)
+        .where(schedule.c.kind == kind, schedule.c.subject_id == subject_id)
+        .values(**values)
+    )
+    if updated.rowcount == 0:
+        conn.execute(
+            insert(schedule).values(
+                work_id=books.new_id(),
+                kind=kind,
+                subject_id=subject_id,
+                group_key=group_key,
+                group_seq=group_seq,
+                **values,
+            )
+        )
+
+
+def drop(conn: Connection, *, kind: str, subject_id: UUID) -> None:
+    """Nothing is left to do for a subject."""
+    conn.execute(
+        delete(schedule).where(and_(schedule.c.kind == kind, schedule.c.subject_id == subject_id))
+    )
