@@ -142,6 +142,7 @@ class Network:
         self._rng = rng
         self._note = note
         self._servers: dict[Address, SimServer] = {}
+        self._diallers: dict[SimTransport, None] = {}
         self._next_port = _FIRST_PORT
 
     # --- listening and dialling ---------------------------------------------------------------
@@ -188,8 +189,9 @@ class Network:
             there=there,
             is_dialler=True,
             context=contextvars.copy_context(),
-            on_lost=_let_go,
+            on_lost=self._let_go,
         )
+        self._diallers[transport] = None
         server.accept(transport)
         try:
             await self._pass(self._delay())
@@ -199,6 +201,16 @@ class Network:
             transport.abort()
             raise
         return transport
+
+    def reset_host(self, host: str) -> None:
+        """Reset every connection that begins or ends on a host; each side learns of it by itself."""
+        for transport in list(self._diallers):
+            if host in (transport.here[0], transport.there[0]):
+                self.reset_later(transport)
+                self.reset_later(transport.peer)
+
+    def _let_go(self, transport: SimTransport) -> None:
+        self._diallers.pop(transport, None)
 
     def _take_port(self) -> int:
         port = self._next_port
@@ -292,7 +304,3 @@ class Network:
 
 def _resolve(host: str | None) -> str:
     return this_host() if host is None or host in _SELF else host
-
-
-def _let_go(_transport: SimTransport) -> None:
-    """A dialler's end belongs to nobody's list."""

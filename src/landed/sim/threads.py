@@ -50,7 +50,7 @@ class Threads:
     ) -> None:
         self._loop = loop
         self._rng = rng
-        self._dials = dials
+        self.dials = dials
         workers: int = getattr(executor, "_max_workers", DEFAULT_WORKERS)
         self._idle = [_Worker() for _ in range(workers)]
         self._waiting: deque[_Call] = deque()
@@ -86,7 +86,7 @@ class Threads:
             self._idle.append(worker)
 
     def _delay(self) -> float:
-        dials, rng = self._dials, self._rng
+        dials, rng = self.dials, self._rng
         low, high = dials.executor_s
         delay = low + (high - low) * rng.random()
         if dials.executor_stall and rng.random() < dials.executor_stall:

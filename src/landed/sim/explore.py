@@ -1,0 +1,115 @@
+"""Run many worlds, one a seed, and say what went wrong in which."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from landed.accounts.domain import account_key
+from landed.sim.history import History
+from landed.sim.invariants import INVARIANTS
+from landed.sim.loop import SimLoop
+from landed.sim.marks import marks_of
+from landed.sim.plan import EngineName, Plan, draw
+from landed.sim.world import SERVICE, World
+
+_HORIZON_S = 3600.0
+"""A world that lives longer in virtual time has something in it that never ends."""
+_COLLECT_EVERY = 50
+"""Worlds between two collections of garbage: it is collected between worlds, never within one."""
+
+
+class Violation(NamedTuple):
+    """One thing that is wrong."""
+
+    invariant: str
+    """Its name, or ``the world ended badly``."""
+    sentence: str
+
+
+@dataclass(slots=True)
+class Finding:
+    """One world, and what is wrong with it: nothing, one hopes."""
+
+    plan: Plan
+    history: History
+    violations: list[Violation] = field(default_factory=list)
+    virtual_s: float = 0.0
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """The interesting states it went through."""
+        return frozenset(marks_of(self.history))
+
+
+class Report(NamedTuple):
+    """What is left of a world once it is judged."""
+
+    seed: int
+    violations: tuple[Violation, ...]
+    marks: frozenset[str]
+    calls: int
+    virtual_s: float
+
+
+def run_world(plan: Plan) -> Finding:
+    """Live one world to its end and check everything that must hold then."""
+    history = History(
+        service=SERVICE,
+        window_s=plan.policy.window_s,
+        names={account_key(one): "ABCDEFGH"[n] for n, one in enumerate(plan.accounts)},
+    )
+    history.requests = [request for requests in plan.callers for request in requests]
+    finding = Finding(plan, history)
+    loop = SimLoop(plan.seed, dials=plan.dials, note=history.noter("network"), horizon_s=_HORIZON_S)
+    begun_at = loop.time()
+    try:
+        loop.run(World(plan, history).live())
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
+        finding.violations.append(Violation("the world ended badly", _tell(error)))
+    else:
+        for invariant in INVARIANTS:
+            finding.violations += [
+                Violation(invariant.__name__, sentence) for sentence in invariant(history)
+            ]
+    finally:
+        finding.virtual_s = loop.time() - begun_at
+        loop.close()
+    return finding
+
+
+def explore(
+    seeds: Iterable[int], *, replicas: int = 2, engine: EngineName = "memory"
+) -> Iterator[Report]:
+    """Run one world a seed, in order, and report on each."""
+    gc.collect()
+    gc.disable()
+    try:
+        for count, seed in enumerate(seeds, start=1):
+            finding = run_world(draw(seed, replicas=replicas, engine=engine))
+            yield Report(
+                seed,
+                tuple(finding.violations),
+                finding.marks,
+                len(finding.history.calls),
+                finding.virtual_s,
+            )
+            del finding
+            if not count % _COLLECT_EVERY:
+                gc.collect()
+    finally:
+        gc.enable()
+
+
+def count_marks(reports: Iterable[Report]) -> Counter[str]:
+    """In how many worlds each mark was reached."""
+    return Counter(mark for report in reports for mark in report.marks)
+
+
+def _tell(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_tell(inner) for inner in error.exceptions)
+    return f"{type(error).__name__}: {error}"

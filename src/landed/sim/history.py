@@ -1,0 +1,147 @@
+"""What happened in a world, in order: the only thing that invariants look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from landed.accounts.decide import AccountAnswer
+from landed.accounts.domain import Order, Transfer, account_key
+from landed.commands import Done, Outcome
+from landed.ids import AggregateKey, EventId
+from landed.log import Batch, FeedEntry
+
+
+class Entry(NamedTuple):
+    """One line of the timeline."""
+
+    at: float
+    """Virtual seconds."""
+    host: str
+    what: str
+    """A dotted word, as of facts."""
+    fields: Mapping[str, object]
+
+
+@dataclass(slots=True)
+class Request:
+    """One intent of one caller. Its retries are calls with the same event id."""
+
+    number: int
+    event_id: EventId
+    order: Order
+    began_at: float = 0.0
+    """When its first call began; the promised window is counted from here, which is the earliest
+    moment at which it can have landed."""
+
+    @property
+    def targets(self) -> tuple[AggregateKey, ...]:
+        """The accounts it changes, in the order of its command's targets."""
+        if isinstance(self.order, Transfer):
+            return (account_key(self.order.source), account_key(self.order.target))
+        return (account_key(self.order.account),)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of one request on one replica."""
+
+    number: int
+    request: Request
+    replica: str
+    began_at: float
+    ended_at: float | None = None
+    outcome: Outcome[AccountAnswer, int] | None = None
+    """What the loop answered, whether the caller heard it or not. None: cancelled or cut off."""
+    writes: int = 0
+    """Writes it handed to the log."""
+    is_last: bool = False
+    """Made at the end, when nothing goes wrong any more."""
+
+    @property
+    def done(self) -> Done[AccountAnswer] | None:
+        """The success it was answered, if it was one."""
+        return self.outcome if isinstance(self.outcome, Done) else None
+
+
+class Look(NamedTuple):
+    """One plain read of one account through a replica."""
+
+    key: AggregateKey
+    replica: str
+    began_at: float
+    ended_at: float
+    balance_cents: int
+    version: int
+
+
+@dataclass(slots=True)
+class Truth:
+    """What the log holds at the end."""
+
+    batches: dict[AggregateKey, tuple[Batch, ...]] = field(default_factory=dict)
+    feed: tuple[FeedEntry, ...] = ()
+
+
+class History:
+    """Everything noted in one world."""
+
+    def __init__(
+        self, *, service: UUID, window_s: float, names: Mapping[AggregateKey, str]
+    ) -> None:
+        self.service = service
+        """The client id of the fleet."""
+        self.window_s = window_s
+        self.names = names
+        """Short names of the accounts, for people."""
+        self.entries: list[Entry] = []
+        self.requests: list[Request] = []
+        self.calls: list[Call] = []
+        self.looks: list[Look] = []
+        self.truth = Truth()
+        self.now: Callable[[], float] = float
+        """The loop's time; set when the world begins."""
+
+    def note(self, host: str, what: str, /, **fields: object) -> None:
+        """Add a line to the timeline."""
+        self.entries.append(Entry(self.now(), host, what, fields))
+
+    def noter(self, host: str) -> Callable[[str, Mapping[str, object]], None]:
+        """Where the product's own facts of one host go."""
+
+        def note(name: str, fields: Mapping[str, object]) -> None:
+            self.entries.append(Entry(self.now(), host, name, fields))
+
+        return note
+
+    def begin(self, request: Request, replica: str, *, is_last: bool) -> Call:
+        """Open the record of a call."""
+        call = Call(len(self.calls) + 1, request, replica, self.now(), is_last=is_last)
+        if not request.began_at:
+            request.began_at = self.now()
+        self.calls.append(call)
+        return call
+
+    def calls_of(self, event_id: EventId) -> list[Call]:
+        """Every call made under one event id."""
+        return [call for call in self.calls if call.request.event_id == event_id]
+
+    def landed(self, key: AggregateKey, event_id: EventId) -> list[Batch]:
+        """The fleet's batches on an aggregate that carry an event id."""
+        return [
+            batch
+            for batch in self.truth.batches.get(key, ())
+            if batch.client_id == self.service
+            and any(event.event_id == event_id for event in batch.events)
+        ]
+
+
+def describe(value: Any, names: Mapping[AggregateKey, str]) -> str:
+    """Say a field of a timeline in few words."""
+    if isinstance(value, AggregateKey):
+        return names.get(value, str(value))
+    if isinstance(value, tuple):
+        return "(" + ", ".join(describe(item, names) for item in value) + ")"
+    return f"{value}"

@@ -1,0 +1,36 @@
+"""What must hold at the end of every world: small modules, one question each.
+
+Each takes the history of a world and yields a sentence for whatever is wrong. They look at the
+batches of the log, never at what the replicas believe; where a promise has a stated limit (the
+window), the invariant states it too.
+"""
+
+from collections.abc import Callable, Iterator
+
+from landed.sim.history import History
+from landed.sim.invariants.answered import every_success_is_in_the_log
+from landed.sim.invariants.balances import balances_fold_from_the_log
+from landed.sim.invariants.contiguous import versions_have_no_gap
+from landed.sim.invariants.denied import what_is_not_applied_has_no_event
+from landed.sim.invariants.feed import the_feed_agrees_with_the_log
+from landed.sim.invariants.once import a_request_lands_at_most_once
+from landed.sim.invariants.original import a_retry_gets_the_original_answer
+from landed.sim.invariants.recent import a_look_sees_what_was_answered_before
+from landed.sim.invariants.whole import a_transfer_lands_whole
+
+Invariant = Callable[[History], Iterator[str]]
+
+INVARIANTS: tuple[Invariant, ...] = (
+    versions_have_no_gap,
+    a_request_lands_at_most_once,
+    a_transfer_lands_whole,
+    every_success_is_in_the_log,
+    a_retry_gets_the_original_answer,
+    what_is_not_applied_has_no_event,
+    balances_fold_from_the_log,
+    a_look_sees_what_was_answered_before,
+    the_feed_agrees_with_the_log,
+)
+"""In the order in which a reader wants to hear of them: the first cause first."""
+
+__all__ = ["INVARIANTS", "Invariant"]

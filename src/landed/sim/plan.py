@@ -1,0 +1,164 @@
+"""What one world is made of, drawn from its seed: every world turns other dials.
+
+A world in which everything goes wrong at once explores little, because nothing gets far. So each
+dial is off in about half of the worlds, and strong, middling or weak in the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Literal
+from uuid import UUID
+
+from landed.accounts.domain import Deposit, Order, Transfer, Withdrawal
+from landed.commands import Policy
+from landed.ids import EventId
+from landed.sim.faults import Dials
+from landed.sim.history import Request
+
+EngineName = Literal["memory", "sqlite"]
+
+_ACCOUNTS_MAX: Final = 3
+_CALLERS_MAX: Final = 4
+_REQUESTS_MAX: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One world before it begins."""
+
+    seed: int
+    engine: EngineName
+    replicas: int
+    accounts: tuple[UUID, ...]
+    callers: tuple[tuple[Request, ...], ...]
+    """The requests of each caller, in its order."""
+    dials: Dials
+    policy: Policy
+    aggregates_max: int
+    """Accounts a replica's projection holds; below the number of accounts it evicts all the time."""
+    pipeline_depth: int
+    """Requests a pool sends over one connection before the first is answered."""
+    busy_retries: int
+    tries_max: int
+    """How often a caller tries a request."""
+    pause_s: float
+    """Longest pause of a caller between two calls."""
+    patience_s: float
+    """A caller that cancels does so within this time."""
+    unheard: float
+    """How often the answer to a caller is lost on its way, so that it tries again."""
+    cancel: float
+    twice: float
+    """How often a caller sends a request to two replicas at once."""
+    replay: float
+    """How often a caller asks again for what it was already answered."""
+    disturb_every_s: float
+    """Mean time between disturbances; 0 for none."""
+    disturbances: tuple[str, ...]
+    stranger: bool
+    """Another service writes to the same accounts, under its own client id."""
+
+
+def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan:
+    """Draw the plan of a world."""
+    rng = Random(f"{seed}/plan")  # noqa: S311  # repeatable on purpose
+    accounts = tuple(UUID(int=n + 1) for n in range(rng.randint(1, _ACCOUNTS_MAX)))
+    policy = _draw_policy(rng)
+    return Plan(
+        seed=seed,
+        engine=engine,
+        replicas=replicas,
+        accounts=accounts,
+        callers=_draw_callers(rng, accounts),
+        dials=_draw_dials(rng, policy),
+        policy=policy,
+        aggregates_max=rng.choice((1, 2, 100)),
+        pipeline_depth=rng.choice((1, 2, 16)),
+        busy_retries=rng.choice((0, 0, 2)),
+        tries_max=rng.choice((2, 4, 6)),
+        pause_s=rng.choice((0.01, 0.2, 2.0)),
+        patience_s=rng.choice((0.002, 0.01, 1.0)),
+        unheard=_chance(rng, 0.6),
+        cancel=_chance(rng, 0.5),
+        twice=_chance(rng, 0.5),
+        replay=_chance(rng, 0.5),
+        disturb_every_s=rng.choice((0.0, 0.05, 0.5, 3.0)),
+        disturbances=_draw_disturbances(rng),
+        stranger=rng.random() < 0.25,
+    )
+
+
+def _chance(rng: Random, most: float) -> float:
+    """Off in half of the worlds, else anything up to ``most``."""
+    return 0.0 if rng.random() < 0.5 else most * rng.random()
+
+
+def _draw_policy(rng: Random) -> Policy:
+    attempt_timeout_s = rng.choice((0.05, 0.5, 5.0))
+    deadline_s = attempt_timeout_s * rng.choice((2.5, 4.0))
+    margin_s = rng.choice((0.0, 1.0))
+    return Policy(
+        attempts_max=rng.choice((1, 2, 3, 5)),
+        deadline_s=deadline_s,
+        attempt_timeout_s=attempt_timeout_s,
+        backoff_first_s=rng.choice((0.001, 0.05)),
+        window_s=(deadline_s + margin_s) * rng.choice((1.5, 4.0, 10.0)),
+        window_margin_s=margin_s,
+        scan_horizon_s=rng.choice((None, None, None, 3600.0)),
+    )
+
+
+def _draw_dials(rng: Random, policy: Policy) -> Dials:
+    slow_s = policy.attempt_timeout_s
+    return Dials(
+        latency_s=(0.0002, rng.choice((0.0006, 0.005, 0.03))),
+        stall=_chance(rng, 0.1),
+        stall_s=(slow_s / 10, slow_s * 2),
+        split=_chance(rng, 0.5),
+        merge=_chance(rng, 0.5),
+        refuse=_chance(rng, 0.2),
+        deaf=_chance(rng, 0.05),
+        lose_before=_chance(rng, 0.15),
+        lose_after=_chance(rng, 0.25),
+        reset=_chance(rng, 0.15),
+        half_close=_chance(rng, 0.1),
+        silence=rng.choice((0.0, 0.3, 1.0)),
+        executor_s=(0.0001, rng.choice((0.0003, 0.003, 0.02))),
+        executor_stall=_chance(rng, 0.2),
+        executor_stall_s=(slow_s / 20, slow_s),
+    )
+
+
+def _draw_disturbances(rng: Random) -> tuple[str, ...]:
+    every = ("wall_step", "reset_host", "restart_replica", "fail_flush", "slow_flush")
+    return tuple(kind for kind in every if rng.random() < 0.4) or (rng.choice(every),)
+
+
+def _draw_callers(rng: Random, accounts: tuple[UUID, ...]) -> tuple[tuple[Request, ...], ...]:
+    callers: list[tuple[Request, ...]] = []
+    number = 0
+    for _ in range(rng.randint(1, _CALLERS_MAX)):
+        requests: list[Request] = []
+        for _ in range(rng.randint(1, _REQUESTS_MAX)):
+            number += 1
+            event_id = UUID(int=rng.getrandbits(127) | 1)
+            if requests and rng.random() < 0.05:
+                event_id = requests[-1].event_id  # a caller that breaks the rules of keys
+            order = _draw_order(rng, accounts)
+            requests.append(Request(number, EventId(event_id), order))
+        callers.append(tuple(requests))
+    return tuple(callers)
+
+
+def _draw_order(rng: Random, accounts: tuple[UUID, ...]) -> Order:
+    account = rng.choice(accounts)
+    cents = rng.randint(1, 100)
+    kind = rng.random()
+    if kind < 0.5:
+        return Deposit(account, cents)
+    if kind < 0.7 or len(accounts) < 2:
+        return Withdrawal(account, cents)
+    other = rng.choice([one for one in accounts if one != account])
+    return Transfer(account, other, cents)

@@ -1,0 +1,124 @@
+"""One replica of the fleet: a pool, a projection and a loop of its own, on a host of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from landed.accounts.decide import AccountAnswer, command_of
+from landed.accounts.domain import Accounts
+from landed.client.log import Log
+from landed.client.options import PoolOptions
+from landed.client.pool import Pool
+from landed.commands import Outcome, SafeLoop, Seen, ServiceIdentity
+from landed.ids import AggregateKey
+from landed.projections import MemoryProjection
+from landed.sim.history import Call, History, Request
+from landed.sim.loop import on_host, sim_loop
+from landed.sim.plan import Plan
+from landed.sim.watched import CALL, WatchedLog
+
+
+class ReplicaDownError(Exception):
+    """The replica is being restarted: the call never began."""
+
+
+class Replica:
+    """A process that serves callers; it can be killed and started again, and then knows nothing."""
+
+    def __init__(self, name: str, plan: Plan, history: History, address: str) -> None:
+        self.name = name
+        self._plan = plan
+        self._history = history
+        self._address = address
+        self._tasks: dict[asyncio.Task[Outcome[AccountAnswer, int]], None] = {}
+        self._is_down = False
+        self._lives = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._lives += 1
+        plan, note = self._plan, self._history.noter(self.name)
+        rng = sim_loop().stream(f"{self.name}/{self._lives}")
+        with on_host(self.name):
+            options = PoolOptions(
+                addresses=(self._address,),
+                pipeline_depth=plan.pipeline_depth,
+                busy_retries=plan.busy_retries,
+            )
+            self._pool: Log = Pool(options, rng=rng, note=note)
+        self._loop = SafeLoop(
+            WatchedLog(self._pool, self._history, self.name),
+            identity=ServiceIdentity.from_config(self._history.service),
+            projection=MemoryProjection[int](
+                aggregates_max=plan.aggregates_max, clock=sim_loop().clock(self.name)
+            ),
+            domain=Accounts(),
+            policy=plan.policy,
+            rng=rng,
+            note=note,
+        )
+
+    async def call(self, request: Request, *, is_last: bool = False) -> Call:
+        """Execute a request; the record says what came of it.
+
+        Raises:
+            ReplicaDownError: it is being restarted.
+            CancelledError: the caller is gone.
+        """
+        if self._is_down:
+            raise ReplicaDownError
+        history = self._history
+        call = history.begin(request, self.name, is_last=is_last)
+        history.note(
+            self.name, "call.began", call=call.number, request=request.number, order=request.order
+        )
+        with on_host(self.name):
+            token = CALL.set(call)
+            command = command_of(request.order, request.event_id)
+            task = asyncio.create_task(self._loop.execute(command))
+            CALL.reset(token)
+        self._tasks[task] = None
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        finally:
+            self._tasks.pop(task, None)
+            call.ended_at = history.now()
+            call.outcome = None if task.cancelled() else task.result()
+            history.note(self.name, "call.ended", call=call.number, outcome=call.outcome)
+        return call
+
+    async def look(self, key: AggregateKey) -> Seen[int] | None:
+        """Read one account; None if that failed."""
+        if self._is_down:
+            return None
+        with on_host(self.name):
+            seen = await self._loop.look(key)
+        return seen if isinstance(seen, Seen) else None
+
+    async def restart(self, down_s: float) -> None:
+        """Kill it and start it again: everything under way is cut off, everything known is gone."""
+        if self._is_down:
+            return
+        self._is_down = True
+        self._history.note(self.name, "replica.killed")
+        await self._stop()
+        await asyncio.sleep(down_s)
+        self._start()
+        self._is_down = False
+
+    async def _stop(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        sim_loop().network.reset_host(self.name)
+        await self._pool.close()
+
+    async def close(self) -> None:
+        """End it in good order."""
+        await self._pool.close()

@@ -1,0 +1,148 @@
+"""A ``Log`` that writes down what it was asked and what came back, and changes nothing.
+
+It stands between a replica's loop and its pool, where the loop sees the log: the timeline and most
+coverage marks are made of its notes, whatever the rooms around it note themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Self
+
+from landed.client.log import Log, LogInfo
+from landed.errors import LandedError
+from landed.ids import AggregateKey
+from landed.log import (
+    Batch,
+    Delete,
+    Details,
+    FeedPage,
+    FeedRead,
+    Landed,
+    Page,
+    Read,
+    Trim,
+    Write,
+)
+from landed.sim.history import Call, History
+
+CALL: ContextVar[Call | None] = ContextVar("landed_sim_call", default=None)
+"""The call on whose behalf the log is asked."""
+
+
+class WatchedLog:
+    """Note every request of one replica and its answer. Implements ``Log``."""
+
+    def __init__(self, log: Log, history: History, host: str) -> None:
+        self._log = log
+        self._history = history
+        self._host = host
+
+    async def write(self, write: Write, *, timeout_s: float | None = None) -> Landed:
+        """See ``Log.write``."""
+        call = CALL.get()
+        number = call.number if call else 0
+        if call:
+            call.writes += 1
+        legs = tuple(
+            (leg.key, leg.expected_version, leg.events[0].client_seq) for leg in write.legs
+        )
+        self._note("log.write", call=number, legs=legs)
+        try:
+            landed = await self._log.write(write, timeout_s=timeout_s)
+        except BaseException as error:
+            self._note_error("log.wrote", number, error)
+            raise
+        self._note("log.wrote", call=number, answer="landed", versions=landed.versions)
+        return landed
+
+    async def read(self, read: Read, *, timeout_s: float | None = None) -> Page:
+        """See ``Log.read``."""
+        call = CALL.get()
+        number = call.number if call else 0
+        try:
+            page = await self._log.read(read, timeout_s=timeout_s)
+        except BaseException as error:
+            self._note_error("log.read", number, error)
+            raise
+        versions = tuple(batch.version for batch in page.batches)
+        if read.filters.min_client_seq is None:
+            self._note(
+                "log.read",
+                call=number,
+                key=read.key,
+                since=read.filters.from_version,
+                versions=versions,
+            )
+        else:
+            self._note(
+                "log.asked_owner",
+                call=number,
+                key=read.key,
+                seq=read.filters.min_client_seq,
+                owner=_owner(page, read.filters.min_client_seq, call),
+            )
+        return page
+
+    def read_all(self, read: Read) -> AsyncIterator[Batch]:
+        """See ``Log.read_all``."""
+        return self._log.read_all(read)
+
+    async def details(self, key: AggregateKey, *, timeout_s: float | None = None) -> Details:
+        """See ``Log.details``."""
+        self._note("log.details", key=key)
+        return await self._log.details(key, timeout_s=timeout_s)
+
+    async def trim(self, trim: Trim, *, timeout_s: float | None = None) -> None:
+        """See ``Log.trim``."""
+        await self._log.trim(trim, timeout_s=timeout_s)
+
+    async def delete(self, delete: Delete, *, timeout_s: float | None = None) -> None:
+        """See ``Log.delete``."""
+        await self._log.delete(delete, timeout_s=timeout_s)
+
+    async def feed(self, read: FeedRead, *, timeout_s: float | None = None) -> FeedPage:
+        """See ``Log.feed``."""
+        return await self._log.feed(read, timeout_s=timeout_s)
+
+    async def info(self, *, timeout_s: float | None = None) -> LogInfo:
+        """See ``Log.info``."""
+        return await self._log.info(timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """See ``Log.close``."""
+        await self._log.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """See ``Log.__aexit__``."""
+        await self.close()
+
+    def _note(self, what: str, **fields: object) -> None:
+        self._history.note(self._host, what, **fields)
+
+    def _note_error(self, what: str, number: int, error: BaseException) -> None:
+        if isinstance(error, LandedError):
+            name = type(error).__name__.removesuffix("Error")
+            self._note(what, call=number, answer=name, detail=str(error))
+        else:
+            self._note(what, call=number, answer=type(error).__name__)
+
+
+def _owner(page: Page, seq: int, call: Call | None) -> str:
+    """Whose the contested sequence is, as the log tells."""
+    for batch in page.batches:
+        for event in batch.events:
+            if event.client_seq == seq:
+                is_ours = call is not None and event.event_id == call.request.event_id
+                return "ours" if is_ours else "sibling"
+    return "unwritten"

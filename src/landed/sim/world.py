@@ -1,0 +1,242 @@
+"""A world: the real server, pools, loops and projections, callers that retry, and a seed.
+
+It lives through three ages. First callers call and things go wrong. Then the faults end, and what
+is still under way somewhere arrives. Last, every request is asked for once more on a calm network,
+because that is the promise: the same key gets the original answer, wherever it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from landed.accounts.domain import Kind, Movement, account_key, encode
+from landed.client.embedded import EmbeddedLog
+from landed.client.options import PoolOptions
+from landed.client.pool import Pool
+from landed.errors import AggregateMissingError, LandedError, StorageError
+from landed.ids import AggregateKey
+from landed.log import ANY, Batch, Event, FeedRead, Read, Write
+from landed.server.listener import Server, serve
+from landed.sim.disk import Disk
+from landed.sim.history import Call, History, Look, Request, Truth
+from landed.sim.loop import on_host, sim_loop
+from landed.sim.plan import Plan
+from landed.sim.replica import Replica, ReplicaDownError
+
+SERVICE: Final = UUID("5e771ce0-0000-4000-8000-000000000001")
+STRANGER: Final = UUID("57ae9e50-0000-4000-8000-000000000002")
+_SERVER: Final = "server"
+_PORT: Final = 10_000
+_AFTERMATH_S: Final = 60.0
+"""Long enough for the last stalled segment to arrive and the last idle connection to be dropped."""
+
+
+class World:
+    """One run of one plan. ``live`` returns when it is over; the history says what happened."""
+
+    def __init__(self, plan: Plan, history: History) -> None:
+        self._plan = plan
+        self._history = history
+        self._keys = [account_key(account) for account in plan.accounts]
+        self._rng = sim_loop().stream("world")
+        self._replicas: list[Replica] = []
+        self._server: Server
+        self._disk: Disk
+
+    async def live(self) -> None:
+        """Live through the three ages, then read the log."""
+        history, plan = self._history, self._plan
+        history.now = sim_loop().time
+        self._disk = Disk(plan.engine)
+        try:
+            with on_host(_SERVER):
+                note = history.noter(_SERVER)
+                clock = sim_loop().clock()
+                self._engine = await self._disk.open(clock=clock, note=note)
+                self._server = await serve(
+                    self._engine, host=_SERVER, port=_PORT, clock=clock, note=note
+                )
+            self._replicas = [
+                Replica(f"replica-{n + 1}", plan, history, f"{_SERVER}:{_PORT}")
+                for n in range(plan.replicas)
+            ]
+            await self._be_rough()
+            await self._be_calm()
+            for replica in self._replicas:
+                await replica.close()
+            await self._server.close()
+            history.truth = await self._read_log()
+            await self._engine.close()
+        finally:
+            self._disk.erase()
+
+    # --- the first age ------------------------------------------------------------------------
+
+    async def _be_rough(self) -> None:
+        async with asyncio.TaskGroup() as others:
+            disturbing = others.create_task(self._disturb())
+            if self._plan.stranger:
+                others.create_task(self._be_a_stranger())
+            async with asyncio.TaskGroup() as callers:
+                for number, requests in enumerate(self._plan.callers):
+                    rng = sim_loop().stream(f"caller/{number}")
+                    callers.create_task(self._be_a_caller(requests, rng))
+            disturbing.cancel()
+
+    async def _be_a_caller(self, requests: tuple[Request, ...], rng: Random) -> None:
+        for request in requests:
+            await asyncio.sleep(self._plan.pause_s * rng.random())
+            await self._pursue(request, rng)
+            if rng.random() < 0.2:
+                await self._look(rng)
+
+    async def _pursue(self, request: Request, rng: Random) -> None:
+        """Try one request until it is answered for good, or patience or the window ends."""
+        plan = self._plan
+        for _ in range(plan.tries_max):
+            if not self._is_promised(request):
+                return
+            if rng.random() < plan.twice:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._try(request, rng))
+                    both.create_task(self._try(request, rng))
+                call = None
+            else:
+                call = await self._try(request, rng)
+            is_final = call is not None and call.outcome is not None
+            if is_final and not call.outcome.is_retryable and rng.random() >= plan.replay:  # type: ignore[union-attr]
+                return
+            await asyncio.sleep(plan.pause_s * rng.random())
+
+    async def _try(self, request: Request, rng: Random) -> Call | None:
+        """One call; None if the caller did not hear the answer."""
+        plan = self._plan
+        replica = rng.choice(self._replicas)
+        patience_s = plan.patience_s * rng.random() if rng.random() < plan.cancel else None
+        try:
+            async with asyncio.timeout(patience_s):
+                call = await replica.call(request)
+        except (TimeoutError, ReplicaDownError):
+            return None
+        if rng.random() < plan.unheard:
+            self._history.note(replica.name, "caller.unheard", call=call.number)
+            return None
+        return call
+
+    def _is_promised(self, request: Request) -> bool:
+        """A call begun now ends within the window that the request was promised."""
+        if not request.began_at:
+            return True
+        policy = self._plan.policy
+        return sim_loop().time() + policy.deadline_s < request.began_at + policy.window_s
+
+    async def _look(self, rng: Random) -> None:
+        replica, key = rng.choice(self._replicas), rng.choice(self._keys)
+        began_at = sim_loop().time()
+        seen = await replica.look(key)
+        if seen is not None:
+            self._history.looks.append(
+                Look(key, replica.name, began_at, sim_loop().time(), seen.state, seen.version)
+            )
+
+    async def _be_a_stranger(self) -> None:
+        """Another service: it writes to the same accounts and knows nothing of the fleet."""
+        rng = sim_loop().stream("stranger")
+        with on_host("stranger"):
+            pool = Pool(PoolOptions(addresses=(f"{_SERVER}:{_PORT}",)), rng=rng)
+        try:
+            for number in range(rng.randint(1, 4)):
+                await asyncio.sleep(self._plan.pause_s * rng.random())
+                # It may well have taken its event id from the same upstream request.
+                event_id = rng.choice(rng.choice(self._plan.callers)).event_id
+                event = Event.new(
+                    Kind.DEPOSITED,
+                    encode(Movement(Kind.DEPOSITED, rng.randint(1, 100))),
+                    client_seq=number + 1,
+                    event_id=event_id,
+                )
+                write = Write.to(
+                    rng.choice(self._keys), [event], client_id=STRANGER, expected_version=ANY
+                )
+                try:
+                    await pool.write(write, timeout_s=5.0)
+                except LandedError as error:
+                    self._history.note("stranger", "log.wrote", answer=type(error).__name__)
+        finally:
+            await pool.close()
+
+    async def _disturb(self) -> None:
+        plan, rng = self._plan, self._rng
+        if not plan.disturb_every_s:
+            return
+        async with asyncio.TaskGroup() as restarts:
+            while True:
+                await asyncio.sleep(rng.expovariate(1 / plan.disturb_every_s))
+                kind = rng.choice(plan.disturbances)
+                if kind == "restart_replica":
+                    restarts.create_task(rng.choice(self._replicas).restart(plan.pause_s))
+                else:
+                    self._disturb_once(kind, rng)
+
+    def _disturb_once(self, kind: str, rng: Random) -> None:
+        hosts = [_SERVER, *(replica.name for replica in self._replicas)]
+        host = rng.choice(hosts)
+        self._history.note(host, f"disturb.{kind}")
+        match kind:
+            case "wall_step":
+                step_ms = rng.choice((1_000, 60_000, 86_400_000)) * rng.choice((-1, 1))
+                sim_loop().clock(host).step_wall(step_ms)
+            case "reset_host":
+                sim_loop().network.reset_host(host)
+            case "fail_flush":
+                self._engine.gate.fails_next = StorageError("the seed says so")
+            case "slow_flush":
+                self._engine.gate.slow_s = rng.choice((0.0, self._plan.policy.attempt_timeout_s))
+            case _:
+                raise AssertionError(kind)
+
+    # --- the second and the third -------------------------------------------------------------
+
+    async def _be_calm(self) -> None:
+        sim_loop().calm()
+        self._engine.gate.slow_s = 0.0
+        self._engine.gate.fails_next = None
+        self._history.note("world", "world.calm")
+        # Requests whose window is still open are asked for before it closes.
+        rng = self._rng
+        for requests in self._plan.callers:
+            for request in requests:
+                if request.began_at and self._is_promised(request):
+                    await rng.choice(self._replicas).call(request, is_last=True)
+        await asyncio.sleep(_AFTERMATH_S)
+        for replica in self._replicas:
+            for key in self._keys:
+                began_at = sim_loop().time()
+                seen = await replica.look(key)
+                assert seen is not None, "a look failed on a calm network"
+                self._history.looks.append(
+                    Look(key, replica.name, began_at, sim_loop().time(), seen.state, seen.version)
+                )
+
+    async def _read_log(self) -> Truth:
+        log = EmbeddedLog(self._engine)
+        truth = Truth()
+        for key in self._keys:
+            truth.batches[key] = await _every_batch(log, key)
+        after = 0
+        while True:
+            page = await log.feed(FeedRead(after))
+            truth.feed += page.entries
+            if page.is_at_end:
+                return truth
+            after = page.next_after
+
+
+async def _every_batch(log: EmbeddedLog, key: AggregateKey) -> tuple[Batch, ...]:
+    try:
+        return tuple([batch async for batch in log.read_all(Read(key))])
+    except AggregateMissingError:
+        return ()
