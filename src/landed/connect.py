@@ -86,4 +86,13 @@ def _parse_query(query: str) -> dict[str, object]:
 
 
 def _far(place: str, note: Note, options: dict[str, object]) -> Log:
-    raise NotImplementedError
+    from random import Random
+
+    from landed.client.options import PORT, parse_address, pool_options
+    from landed.client.pool import Pool
+
+    nodes = place.removeprefix("//").rstrip("/")
+    if not place.startswith("//") or not nodes or "/" in nodes or "@" in nodes:
+        raise ConfigurationError(f"nodes are named host:port[,host:port], not {place!r}")
+    addresses = [str(parse_address(text, default_port=PORT)) for text in nodes.split(",")]
+    return Pool(pool_options(addresses, options), jitter=Random(), note=note)  # noqa: S311  # no secret

@@ -1,0 +1,243 @@
+"""Which node a request goes to, and when it may go to another one.
+
+A change is sent to another node only after "not sent" or a definite "not applied"; after
+"nobody knows" never, and there is no switch for it (pool rules CP-35, CP-36). A read changes
+nothing, so it may try the next node after a lost connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from landed.client.call import Call
+from landed.client.cluster import Cluster
+from landed.client.exchange import Broken, Ended, Kind, NotSent
+from landed.client.options import Address, Consistency, parse_address
+from landed.client.walk import Walk
+from landed.errors import (
+    BusyError,
+    ConfigurationError,
+    ConnectionLostError,
+    LandedError,
+    LeaderNotFoundError,
+    NotSentError,
+    OutcomeUnknownError,
+    PoolClosedError,
+    PoolExhaustedError,
+    PoolUnavailableError,
+    ReadTimeoutError,
+    RemoteProtocolError,
+)
+from landed.log import (
+    Busy,
+    Deleted,
+    Details,
+    FeedPage,
+    GetDetails,
+    Landed,
+    Mutation,
+    NotLeader,
+    Page,
+    Read,
+    Trimmed,
+)
+from landed.log.read import FeedRead
+from landed.wire.codes import error_of
+from landed.wire.connection import Answered
+from landed.wire.messages import EXTENSIONS, LogFacts, NotUnderstood, Probe, operation_of
+
+BUSY_FIRST_S: Final = 0.025
+BUSY_LAST_S: Final = 0.5
+"""Waits before a busy node is asked again: doubling, drawn between 0 and that (CP-49)."""
+SEARCH_FIRST_S: Final = 0.05
+SEARCH_LAST_S: Final = 1.0
+"""Waits between two walks in search of a leader: doubling, half of it drawn (CP-43)."""
+
+Done = Landed | Trimmed | Deleted
+Seen = Page | Details | FeedPage | LogFacts
+Question = Read | GetDetails | FeedRead | Probe
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+async def change(cluster: Cluster, request: Mutation, call: Call) -> Done:
+    """Bring a change to the node that accepts it, handing it over for good at most once.
+
+    Raises:
+        NotSentError: no node took a byte of it, or each said that it is not the leader.
+        OutcomeUnknownError: handed over, and nobody knows. Never sent again.
+        RefusedError: a node's definite no.
+    """
+    search_until = min(cluster.now() + cluster.options.leader_search_timeout_s, call.ends_at)
+    wait_s = SEARCH_FIRST_S
+    while True:
+        done = await _walk(cluster, request, call)
+        if done is not None:
+            return done
+        left_s = search_until - cluster.now()
+        if left_s <= 0:
+            raise _nobody_took_it(call)
+        await asyncio.sleep(min(left_s, wait_s * (0.5 + 0.5 * cluster.jitter.random())))
+        wait_s = min(2 * wait_s, SEARCH_LAST_S)
+        call.tried.clear()
+
+
+async def _walk(cluster: Cluster, request: Mutation, call: Call) -> Done | None:
+    """Ask node after node (CP-39). None if nobody took it, and nobody may have."""
+    operation = operation_of(request)
+    walk = Walk(cluster.book)
+    while (address := walk.next()) is not None:
+        if call.tried and cluster.now() >= call.ends_at:
+            return None
+        ended = await _patiently(cluster, address, request, call)
+        if isinstance(ended, Broken):
+            cluster.note("pool.unknown", {"node": str(address), "reason": ended.reason})
+            raise _unknown(ended, call)
+        if isinstance(ended, NotSent):
+            error = call.blame(ended.error)
+            if isinstance(error, PoolClosedError | PoolExhaustedError):
+                raise error
+            call.tried.append((str(address), error))
+            cluster.book.doubted(address)
+            continue
+        answer = ended.answer
+        if isinstance(answer, NotLeader):
+            call.tried.append((str(address), call.blame(error_of(operation, answer))))
+            leader = _reachable(cluster, answer.leader_address)
+            cluster.note("pool.redirected", {"from": str(address), "to": str(leader)})
+            if leader is None:
+                cluster.book.doubted(address)
+            else:
+                walk.redirected(leader)
+            continue
+        if isinstance(answer, Landed | Trimmed | Deleted):
+            cluster.book.confirmed(address, guess=call.guess)
+            return answer
+        raise call.blame(error_of(operation, answer))
+    return None
+
+
+async def _patiently(cluster: Cluster, address: Address, request: Mutation, call: Call) -> Ended:
+    """Wait out a busy node: it did not accept the change, and another would only redirect (CP-49)."""
+    wait_s = BUSY_FIRST_S
+    retries = call.policy.busy_retries
+    while True:
+        ended = await cluster.exchange(address, request, Kind.CHANGE, call)
+        if not (isinstance(ended, Answered) and isinstance(ended.answer, Busy)):
+            return ended
+        delay_s = wait_s * cluster.jitter.random()
+        if not retries or cluster.now() + delay_s >= call.ends_at:
+            error = call.blame(error_of(operation_of(request), ended.answer))
+            if isinstance(error, BusyError) and error.retry_after_s is None:
+                error.retry_after_s = wait_s
+            raise error
+        retries -= 1
+        await asyncio.sleep(delay_s)
+        wait_s = min(2 * wait_s, BUSY_LAST_S)
+
+
+def _unknown(broken: Broken, call: Call) -> OutcomeUnknownError:
+    error = call.blame(OutcomeUnknownError(broken.reason, detail=broken.detail))
+    if broken.is_culprit:
+        error.__cause__ = RemoteProtocolError(broken.detail)
+    return error
+
+
+def _nobody_took_it(call: Call) -> NotSentError:
+    """The error of an exhausted walk (CP-42)."""
+    last = call.tried[-1][1]
+    error: NotSentError
+    if len(call.tried) == 1 and isinstance(last, NotSentError):
+        return last
+    if all(isinstance(why, PoolUnavailableError) for _address, why in call.tried):
+        names = ", ".join(address for address, _why in call.tried)
+        error = PoolUnavailableError(f"every node failed a moment ago: {names}")
+    else:
+        error = LeaderNotFoundError(call.tried)
+    error.__cause__ = last
+    return call.blame(error)
+
+
+def _reachable(cluster: Cluster, advertised: str | None) -> Address | None:
+    """The address to dial for one that a node advertises; None if it cannot be one."""
+    if not advertised:
+        return None
+    translate = cluster.options.address_translator
+    try:
+        return parse_address(advertised if translate is None else translate(advertised))
+    except ConfigurationError:
+        return None
+
+
+# --- reads --------------------------------------------------------------------------------------
+
+
+async def look(
+    cluster: Cluster, request: Question, kind: Kind, call: Call, *, wait_s: float = 0.0
+) -> Seen:
+    """Ask the leader, and others only if it cannot be reached and the policy allows (CP-45, CP-47).
+
+    Raises:
+        ReadTimeoutError: no whole answer in time; not asked elsewhere.
+        ConnectionLostError: the last node asked broke the connection.
+        RemoteProtocolError: an answer that cannot be trusted.
+        NotSentError: no node could be asked.
+        RefusedError: a node's answer.
+    """
+    order = cluster.book.in_order()
+    if call.policy.consistency is Consistency.LEADER_STRICT:
+        order = order[:1]
+    last: LandedError | None = None
+    for address in order:
+        if last is not None and cluster.now() >= call.ends_at:
+            break
+        ended = await _asked(cluster, address, request, kind, call, wait_s=wait_s)
+        if isinstance(ended, Answered):
+            if isinstance(ended.answer, Page | Details | FeedPage | LogFacts):
+                return ended.answer
+            raise call.blame(error_of(operation_of(request), ended.answer))
+        if isinstance(ended, NotSent):
+            last = call.blame(ended.error)
+            if isinstance(last, PoolClosedError | PoolExhaustedError):
+                raise last
+            cluster.book.doubted(address)
+        else:
+            last = call.blame(_read_error(ended))
+            if not isinstance(last, ConnectionLostError):
+                raise last
+    assert last is not None
+    raise last
+
+
+async def _asked(
+    cluster: Cluster, address: Address, request: Question, kind: Kind, call: Call, *, wait_s: float
+) -> Ended:
+    """One question to one node. A node without extensions may close instead of saying so.
+
+    Closing twice in a row on an extension that it never answered counts as saying so.
+    """
+    ended = await cluster.exchange(address, request, kind, call, wait_s=wait_s)
+    if operation_of(request) not in EXTENSIONS:
+        return ended
+    node = cluster.node(address)
+    if _is_hung_up(ended) and not node.has_extensions:
+        ended = await cluster.exchange(address, request, kind, call, wait_s=wait_s)
+        if _is_hung_up(ended):
+            return Answered(NotUnderstood(), None)
+    if isinstance(ended, Answered) and isinstance(ended.answer, FeedPage | LogFacts):
+        node.has_extensions = True
+    return ended
+
+
+def _is_hung_up(ended: Ended) -> bool:
+    return isinstance(ended, Broken) and ended.reason == "eof"
+
+
+def _read_error(broken: Broken) -> LandedError:
+    if broken.reason == "timeout":
+        return ReadTimeoutError(broken.detail)
+    if broken.is_culprit:
+        return RemoteProtocolError(broken.detail)
+    return ConnectionLostError(f"{broken.reason}: {broken.detail}")
