@@ -271,7 +271,6 @@ def _move(
     values: dict[str, object] = {
         "doubt_from": doubt_from,
         "reason": _reason(answer, to, doubt_from),
-        "send_deadline": None,
     }
     if doubt_from is None and isinstance(answer, NotSent | NotExecuted):
         # Proven unsent: the recipient cannot have seen the key in this attempt.
