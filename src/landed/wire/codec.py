@@ -16,11 +16,10 @@ import msgspec
 from landed.log import Deleted, Details, Event, Trimmed
 from landed.wire import packing, shapes
 from landed.wire.cursor import Cursor, MalformedBodyError
-from landed.wire.messages import LogFacts, Operation, WireAnswer, WireRequest
+from landed.wire.messages import Failure, LogFacts, Operation, WireAnswer, WireRequest
 from landed.wire.packing import Correlation, Decoded
 
 _encode: Final = msgspec.msgpack.Encoder(uuid_format="bytes").encode
-_event = Event._make
 
 
 class _Reader:
@@ -74,7 +73,7 @@ def decode_events(data: bytes | bytearray | memoryview) -> tuple[Event, ...]:
     raw = _EVENTS.read_canonical(bytes(data))
     if raw is None:
         raise MalformedBodyError("these are no encoded events")
-    return tuple([_event(event) for event in raw])
+    return tuple(raw)
 
 
 # --- Whole bodies ---------------------------------------------------------------------------------
@@ -156,13 +155,10 @@ def decode_answer(operation: Operation, body: bytes) -> tuple[WireAnswer, Correl
     return form.build(*raw), raw[0]
 
 
-def encode_answer(answer: WireAnswer, correlation: Correlation) -> bytes:
-    """Write the body of a success.
-
-    Raises:
-        TypeError: it is no success.
-    """
-    return _encode(packing.answer_tuple(answer, correlation))
+def encode_answer(answer: WireAnswer | Failure, correlation: Correlation) -> bytes | None:
+    """Write the body of a success; None for anything else, which is an error frame's matter."""
+    layout = packing.ELEMENTS.get(type(answer))
+    return None if layout is None else _encode(layout(answer, correlation))
 
 
 def decode_error(body: bytes) -> tuple[int, str, Correlation]:

@@ -27,7 +27,6 @@ from landed.errors import (
     VersionConflictError,
 )
 from landed.ids import AggregateKey
-from landed.log import Refusal, Unknown
 from landed.wire.messages import (
     EXTENSIONS,
     MUTATIONS,
@@ -74,14 +73,8 @@ def error_of(operation: Operation, answer: WireAnswer | Failure | NotUnderstood)
     """
     if isinstance(answer, NotUnderstood):
         return _not_understood(operation)
-    key = None
-    if isinstance(answer, Failure):
-        failure = answer
-    elif isinstance(answer, Refusal | Unknown):
-        failure = failure_of(operation, answer)
-        key = getattr(answer, "key", None)
-    else:
-        raise TypeError(f"{type(answer).__name__} is a success")
+    failure = answer if isinstance(answer, Failure) else failure_of(operation, answer)
+    key = getattr(answer, "key", None)
     row = TABLE.get(failure.code)
     is_change = operation in MUTATIONS
     if row is None:

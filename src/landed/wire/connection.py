@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from landed.errors import LocalProtocolError, RemoteProtocolError, RequestTooLargeError
 from landed.limits import Limits
-from landed.log import Refusal, Unknown
+from landed.log import Unknown
 from landed.wire import codec
 from landed.wire.cursor import MalformedBodyError
 from landed.wire.frames import (
@@ -28,8 +28,8 @@ from landed.wire.frames import (
     VERSION_2,
     FrameBuffer,
     Header,
-    flaw_of,
     frame,
+    is_plain,
 )
 from landed.wire.messages import (
     Failure,
@@ -66,14 +66,13 @@ class State(Enum):
     """The protocol was violated; nothing can be trusted any more."""
 
 
-NEXT_STATE: Final[Mapping[tuple[State, Operation], State]] = {
-    (state, operation): State.OPEN
-    for state in (State.FRESH, State.OPEN)
-    for operation in Operation
-    # Who is calling is said first or never.
-    if state is State.FRESH or operation is not Operation.IDENTIFY
+_ALWAYS: Final = frozenset(Operation) - {Operation.IDENTIFY}  # who is calling is said first
+NEXT_STATE: Final[Mapping[State, Mapping[Operation, State]]] = {
+    State.FRESH: dict.fromkeys(Operation, State.OPEN),
+    State.OPEN: dict.fromkeys(_ALWAYS, State.OPEN),
+    State.BROKEN: {},
 }
-"""What a request makes of a connection. A pair that is not here is a violation."""
+"""What a request makes of a connection. One that is not here is a violation."""
 
 
 class Received(NamedTuple):
@@ -134,13 +133,13 @@ class ServerConnection:
         if (
             operation is None
             or header.version != VERSION
-            or flaw_of(header, body_max=self._body_max(header.type)) is not None
+            or not is_plain(header, self._body_max(header.type))
         ):
             return self._refuse(header, operation)
         body = self._buffer.take(header)
         if body is None:
             return NEED_DATA
-        state = NEXT_STATE.get((self._state, operation))
+        state = NEXT_STATE[self._state].get(operation)
         if state is None:
             return self._violated(f"{operation.name} is not allowed now", _PROTOCOL_ERROR_FRAME)
         self._state = state
@@ -152,18 +151,17 @@ class ServerConnection:
 
     def answer(self, received: Received, answer: WireAnswer | Failure) -> bytes:
         """Make the whole frame that answers a request. Answers go out in request order."""
-        correlation = received.correlation
-        if isinstance(answer, Refusal | Unknown):
-            answer = failure_of(received.operation, answer)
-        if isinstance(answer, Failure):
-            return _error_frame(answer, correlation)
+        _request, correlation, operation, _size = received
         body = codec.encode_answer(answer, correlation)
+        if body is None:
+            refused = answer if isinstance(answer, Failure) else failure_of(operation, answer)
+            return _error_frame(refused, correlation)
         if len(body) > self._limits.max_frame_size:
             # Only a single batch can be so large, and only if a limit was lowered after it landed.
             detail = f"the answer has {len(body)} bytes; no client takes so many"
-            unreadable = failure_of(received.operation, Unknown(detail))
+            unreadable = failure_of(operation, Unknown(detail))
             return _error_frame(unreadable, correlation)
-        return frame(ANSWER_TYPES[received.operation], body)
+        return frame(ANSWER_TYPES[operation], body)
 
     def _body_max(self, type: int) -> int:
         return FIXED_BODY_MAX if type in REQUESTS_FIXED else self._limits.max_request_size
@@ -172,7 +170,7 @@ class ServerConnection:
         """Say why a header ends the connection, and whether the client is told."""
         if header.version not in {VERSION, VERSION_2}:
             return self._violated(f"protocol version {header.version}", None)
-        flaw = flaw_of(header, body_max=self._body_max(header.type))
+        flaw = header.flaw(body_max=self._body_max(header.type))
         arrived = len(self._buffer) - HEADER_SIZE
         owed = max(0, header.length - arrived)
         if flaw is not None:
@@ -228,7 +226,7 @@ class ClientConnection:
                 an iv that has not 12 bytes, Identify not first). Nothing was sent.
         """
         operation = operation_of(request)
-        state = NEXT_STATE.get((self._state, operation))
+        state = NEXT_STATE[self._state].get(operation)
         if state is None:
             raise LocalProtocolError(
                 f"{operation.name} cannot be sent on a {self._state.value} one"
@@ -291,7 +289,7 @@ class ClientConnection:
             return f"message type {header.type} in answer to {operation.name}"
         is_variable = header.type in ANSWERS_VARIABLE
         body_max = self._limits.max_frame_size if is_variable else FIXED_BODY_MAX
-        return flaw_of(header, body_max=body_max)
+        return header.flaw(body_max=body_max)
 
     def _broken(self, flaw: str) -> RemoteProtocolError:
         self._state = State.BROKEN

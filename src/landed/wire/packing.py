@@ -5,6 +5,7 @@ What is legal in a body beyond its shape is refused here, both ways.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from landed.ids import AggregateKey
@@ -14,7 +15,6 @@ from landed.log import (
     Deleted,
     DeleteLeg,
     Details,
-    Event,
     FeedEntry,
     FeedKind,
     FeedPage,
@@ -36,14 +36,15 @@ from landed.wire.messages import (
     Identify,
     LogFacts,
     Probe,
-    WireAnswer,
     WireRequest,
 )
 
 Correlation = bytes | None
 Decoded = tuple[WireRequest, Correlation]
 
-_event = Event._make
+# What is made most often is made past the named tuple's own constructor, a Python function that
+# would take as long as reading the bytes.
+_new = tuple.__new__
 _KINDS: Final = {kind.value: kind for kind in FeedKind}
 _LEVELS: Final = {level.value: level for level in AccessLevel}
 
@@ -68,13 +69,14 @@ def read_request(raw: Any) -> Decoded:
 def write_request(raw: Any) -> Decoded:
     """Build a Write from a WriteRequest's elements."""
     correlation, client_id, user_id, legs = raw
-    return Write(client_id, tuple([_leg(*leg) for leg in legs.items()]), user_id), correlation
+    return _new(
+        Write, (client_id, tuple([_leg(*leg) for leg in legs.items()]), user_id)
+    ), correlation
 
 
 def _leg(key: tuple[bytes, bytes, bytes], raw: Any) -> Leg:
     events, allow_create, expected_version, enforce_sequence = raw
-    sent = tuple([_event(event) for event in events])
-    return Leg(_key(key), sent, expected_version, allow_create, enforce_sequence)
+    return _new(Leg, (_key(key), tuple(events), expected_version, allow_create, enforce_sequence))
 
 
 def trim_request(raw: Any) -> Decoded:
@@ -120,7 +122,7 @@ def _key(parts: tuple[bytes, bytes, bytes]) -> AggregateKey:
 
 def _batch(raw: Any) -> Batch:
     version, client_id, user_id, server_ms, events = raw
-    return Batch(version, client_id, user_id, server_ms, tuple([_event(event) for event in events]))
+    return _new(Batch, (version, client_id, user_id, server_ms, tuple(events)))
 
 
 def landed(_correlation: Correlation, version: int | None) -> Landed:
@@ -220,25 +222,33 @@ def request_tuple(request: WireRequest, correlation: Correlation) -> tuple[Any, 
             return (correlation, *request)
 
 
-def answer_tuple(answer: WireAnswer, correlation: Correlation) -> tuple[Any, ...]:
-    """Lay out a success as its message's elements.
+def _landed_elements(answer: Landed, correlation: Correlation) -> tuple[Any, ...]:
+    versions = answer.versions
+    return correlation, versions[0] if len(versions) == 1 else None
 
-    Raises:
-        TypeError: it is no success.
-    """
-    match answer:
-        case Landed(versions):
-            # A write of several legs is not told its versions (log rule W12).
-            return correlation, versions[0] if len(versions) == 1 else None
-        case Page() | Details() | LogFacts():
-            return (correlation, *answer)
-        case Trimmed() | Deleted():
-            return (correlation,)
-        case FeedPage(entries, next_after, is_at_end):
-            sent = [(e.position, _parts(e.key), e.kind, e.version, e.batch) for e in entries]
-            return correlation, sent, next_after, is_at_end
-        case Identified(client_id, level, sha256, dictionary):
-            listed = None if dictionary is None else list(dictionary)
-            return correlation, client_id, level, sha256, listed
-        case _:
-            raise TypeError(f"{type(answer).__name__} is no success")
+
+def _feed_elements(answer: FeedPage, correlation: Correlation) -> tuple[Any, ...]:
+    sent = [(e.position, _parts(e.key), e.kind, e.version, e.batch) for e in answer.entries]
+    return correlation, sent, answer.next_after, answer.is_at_end
+
+
+def _identified_elements(answer: Identified, correlation: Correlation) -> tuple[Any, ...]:
+    client_id, level, sha256, dictionary = answer
+    return correlation, client_id, level, sha256, None if dictionary is None else list(dictionary)
+
+
+def _same_elements(answer: tuple[Any, ...], correlation: Correlation) -> tuple[Any, ...]:
+    return (correlation, *answer)
+
+
+ELEMENTS: Final[Mapping[type, Callable[[Any, Correlation], tuple[Any, ...]]]] = {
+    Landed: _landed_elements,
+    Page: _same_elements,
+    Details: _same_elements,
+    Trimmed: _same_elements,
+    Deleted: _same_elements,
+    FeedPage: _feed_elements,
+    Identified: _identified_elements,
+    LogFacts: _same_elements,
+}
+"""How each success is laid out as its message's elements. What is not here is no success."""

@@ -7,7 +7,7 @@ that its number is not lost. The text of an error frame is made and read here as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -28,7 +28,7 @@ from landed.log import (
     Unknown,
     VersionConflict,
 )
-from landed.wire.messages import Failure, Operation
+from landed.wire.messages import Failure, Operation, WireAnswer
 
 Fields = Mapping[str, object]
 
@@ -118,19 +118,19 @@ def text_of(fields: Fields, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def failure_of(operation: Operation, refusal: Refusal | Unknown) -> Failure:
+def failure_of(operation: Operation, answer: WireAnswer) -> Failure:
     """Give a refusal its number and its detail fields. What is not known is left out.
 
     Raises:
-        TypeError: no such operation answers so; that is a bug.
+        TypeError: it is a success, or no answer to such an operation; that is a bug.
     """
-    code = _CODES[operation].get(type(refusal))
+    code = _CODES[operation].get(type(answer))
     if code is None:
-        raise TypeError(f"{operation.name} is never answered by {type(refusal).__name__}")
-    if isinstance(refusal, Misrouted) and refusal.is_nothing:
+        raise TypeError(f"{type(answer).__name__} is no refusal of {operation.name}")
+    if isinstance(answer, Misrouted) and answer.is_nothing:
         code = _NOTHING_TO_ROUTE_BY
-    known = {name: value for name, value in _fields_of(refusal).items() if value is not None}
-    return Failure(code, known)
+    fields = _fields_of(cast("Refusal | Unknown", answer))  # the table holds nothing else
+    return Failure(code, {name: value for name, value in fields.items() if value is not None})
 
 
 def answer_of(operation: Operation, failure: Failure) -> Refusal | Unknown | Failure:

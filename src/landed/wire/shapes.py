@@ -12,6 +12,8 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from landed import log
+from landed.ids import EventId
 from landed.wire.cursor import Cursor, MalformedBodyError
 
 
@@ -26,16 +28,20 @@ class Shape(NamedTuple):
     """Read it by hand, in any form that must or should be accepted."""
 
 
-def _number(name: str, bits: int) -> Shape:
+# msgspec takes no bound above 2**63, and an unsigned 64-bit number cannot be larger anyway.
+_FastU64 = Annotated[int, Meta(ge=0)]
+_FastIv = Annotated[bytes, Meta(min_length=12, max_length=12)]
+_FastIdBytes = Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+def _number(name: str, fast: Any, bits: int) -> Shape:
     def read(cursor: Cursor) -> int:
         value = cursor.integer()
         if value >> bits:
             raise MalformedBodyError(f"{value} does not fit {bits} bits")
         return value
 
-    # msgspec takes no bound above 2**63, and an unsigned 64-bit number cannot be larger anyway.
-    meta = Meta(ge=0) if bits == 64 else Meta(ge=0, le=2**bits - 1)
-    return Shape(name, Annotated[int, meta], read)
+    return Shape(name, fast, read)
 
 
 def _iv(cursor: Cursor) -> bytes:
@@ -45,17 +51,15 @@ def _iv(cursor: Cursor) -> bytes:
     return data
 
 
-U8: Final = _number("u8", 8)
-U32: Final = _number("u32", 32)
-U64: Final = _number("u64", 64)
+U8: Final = _number("u8", Annotated[int, Meta(ge=0, le=2**8 - 1)], 8)
+U32: Final = _number("u32", Annotated[int, Meta(ge=0, le=2**32 - 1)], 32)
+U64: Final = _number("u64", _FastU64, 64)
 ID: Final = Shape("u128", UUID, Cursor.id)
-_ID_BYTES: Final = Shape(
-    "u128", Annotated[bytes, Meta(min_length=16, max_length=16)], Cursor.id_bytes
-)
+_ID_BYTES: Final = Shape("u128", _FastIdBytes, Cursor.id_bytes)
 BOOL: Final = Shape("bool", bool, Cursor.flag)
 TEXT: Final = Shape("string", str, Cursor.text)
 BYTES: Final = Shape("bytes", bytes, Cursor.payload)
-IV: Final = Shape("12 bytes", Annotated[bytes, Meta(min_length=12, max_length=12)], _iv)
+IV: Final = Shape("12 bytes", _FastIv, _iv)
 BYTE_LIST: Final = Shape("list of u8", list[U8.fast], Cursor.byte_list)  # type: ignore[name-defined]  # built at run time
 
 
@@ -129,7 +133,27 @@ KEY: Final = struct(
     ("aggregate_id", _ID_BYTES),
 )
 
-EVENT: Final = struct(
+
+class Event(log.Event):
+    """The log's event, annotated with what the wire allows in each field.
+
+    The fast reader makes these without a step between, which takes a third off the reading of a
+    write. They equal the log's own events and are as good.
+    """
+
+    __slots__ = ()
+
+    client_seq: _FastU64
+    event_seq: _FastU64
+    event_id: EventId | None
+    event_ms: _FastU64
+    type_major: _FastU64
+    type_minor: _FastU64
+    value: bytes
+    iv: _FastIv | None
+
+
+_EVENT: Final = struct(
     "Event",
     ("client_seq", U64),
     ("event_seq", U64),
@@ -141,6 +165,8 @@ EVENT: Final = struct(
     ("iv", maybe(IV)),
     optional_tail=1,
 )
+
+EVENT: Final = Shape("Event", Event, lambda cursor: Event._make(_EVENT.read(cursor)))
 
 EVENTS: Final = list_of(EVENT)
 
