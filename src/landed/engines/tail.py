@@ -44,7 +44,7 @@ class AcceptedTail:
         self._ahead_seqs: dict[Pair, int] = {}
         self._heads_max = heads_max
         self._marks_max = marks_max
-        self._published: list[dict[Pair, int]] | None = None
+        self._published: list[Group] | None = None
 
     # --- the law's view
 
@@ -100,6 +100,8 @@ class AcceptedTail:
 
     def publish(self, group: Group, later: Sequence[Group]) -> None:
         """Make a durable group visible, all of it in this one call (log rules C2, M7)."""
+        if self._published is not None:
+            self._published.append(group)
         self._publish_marks(group.seqs, later)
         heads = self._heads
         for packed, head in group.heads.items():
@@ -126,8 +128,6 @@ class AcceptedTail:
                 mark = 0
             marks[pair] = max(seq, mark)
             marks.move_to_end(pair)
-        if self._published is not None:
-            self._published.append(seqs)
         if not later:
             self._ahead_seqs.clear()
             return
@@ -168,7 +168,7 @@ class AcceptedTail:
         return key.packed in self._ahead or key.packed in self._heads
 
     def expect(self) -> None:
-        """A lookup starts: remember the marks that are published while it runs."""
+        """A lookup starts: remember what is published while it runs."""
         self._published = []
 
     def learn(
@@ -179,16 +179,24 @@ class AcceptedTail:
     ) -> None:
         """Take in what a lookup found; what it did not find was never written.
 
-        No head changes while it is looked up, since a change is judged only on a warm head. A mark
-        may: writes that do not enforce their sequence do without it. Hence the higher of the two.
+        What was published while it ran is newer than what it found. A key may be looked up twice
+        in a row (a read asks while the lookup for a change is under way), be warm after the first
+        lookup, and be changed, and even be evicted again, before the second one ends.
         """
-        for key in keys:
-            self._heads[key.packed] = stored.heads.get(key, NEVER)
         published = self._published or ()
+        for key in keys:
+            packed = key.packed
+            if packed in self._heads:
+                continue
+            head = stored.heads.get(key, NEVER)
+            for group in published:
+                head = group.heads.get(packed, head)
+            self._heads[packed] = head
         for key, client_id in pairs:
             pair = (key.packed, client_id.int)
             mark = stored.marks.get((key, client_id), 0)
-            self._marks[pair] = max(mark, *(seqs.get(pair, 0) for seqs in published), 0)
+            known = self._marks.get(pair, 0)
+            self._marks[pair] = max(mark, known, *(group.seqs.get(pair, 0) for group in published))
         self._published = None
 
     def evict(self) -> None:
