@@ -1,4 +1,4 @@
-"""The page: three static files, served from the package. No build step, nothing from elsewhere."""
+"""The page: static files, served from the package. No build step, nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 from fastapi import FastAPI, Response
 
-_FILES: Final = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+_KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
 }
 _HEADERS: Final = {
     "Cache-Control": "no-cache",
@@ -25,10 +25,13 @@ _HEADERS: Final = {
 
 
 def install(app: FastAPI) -> None:
-    """Serve the page at the root of an app."""
-    folder = files("landed.accounts") / "static"
-    for path, (name, kind) in _FILES.items():
-        app.add_api_route(path, _sender((folder / name).read_bytes(), kind), methods=["GET"])
+    """Serve the page at the root of an app, and the files beside it by their names."""
+    for file in (files("landed.accounts") / "static").iterdir():
+        kind = _KINDS.get("." + file.name.rpartition(".")[2])
+        if kind is None:
+            continue  # an editor's leftovers are nobody's page
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        app.add_api_route(path, _sender(file.read_bytes(), kind), methods=["GET"])
 
 
 def _sender(data: bytes, kind: str) -> Callable[[], Awaitable[Response]]:

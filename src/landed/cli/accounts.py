@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from landed.accounts.settings import Settings
 
-SERVICE_EXTRA: Final = "landed accounts needs the service extra: pip install 'landed[service]'"
+SERVICE_EXTRA: Final = "this needs the service extra: pip install 'landed[service]'"
 
 
 def accounts(
@@ -86,11 +86,7 @@ def accounts(
         raise ConfigurationError(
             f"--projection takes memory; PostgreSQL comes in a later version: {projection!r}"
         )
-    try:
-        import fastapi  # noqa: F401  # asked for before anything else is done
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(SERVICE_EXTRA) from None
+    require_service_extra()
     from landed.accounts.settings import Settings
     from landed.commands import Policy, ServiceIdentity
 
@@ -108,6 +104,21 @@ def accounts(
         is_key_required=require_idempotency_key,
     )
     asyncio.run(_serve(log, settings, address, is_verbose=verbose))
+
+
+def require_service_extra() -> None:
+    """Say in one sentence what is missing.
+
+    Raises:
+        ConfigurationError: it is missing.
+    """
+    from landed.errors import ConfigurationError
+
+    try:
+        import fastapi  # noqa: F401  # asked for before anything else is done
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise ConfigurationError(SERVICE_EXTRA) from None
 
 
 async def _serve(log: str, settings: Settings, address: Address, *, is_verbose: bool) -> None:

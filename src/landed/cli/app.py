@@ -14,6 +14,7 @@ import typer
 
 from landed import __version__
 from landed.cli.accounts import accounts
+from landed.cli.demo import demo
 from landed.cli.serve import serve
 from landed.errors import ConfigurationError, LandedError
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 
 app.command()(accounts)
+app.command()(demo)
 app.command()(serve)
 
 

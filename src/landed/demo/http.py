@@ -1,7 +1,8 @@
-"""As much of HTTP/1.1 as the demo's balancer needs: one request head, one whole answer. Pure."""
+"""As much of HTTP/1.1 as the demo's balancer needs: one request head, one whole answer."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -116,3 +117,25 @@ def whole_answer(
         *(headers or []),
     ]
     return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def ask(
+    host: str, port: int, path: str, *, body: object = None, key: str = ""
+) -> tuple[int, dict[str, object]]:
+    """Send one request of the demo's own; return the status and the JSON answered.
+
+    Raises:
+        OSError, ValueError: no answer, or none that can be read.
+    """
+    data = b"" if body is None else json.dumps(body).encode()
+    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", f"Host: {host}:{port}"]
+    lines += ["Connection: close", f"Content-Length: {len(data)}", "Content-Type: application/json"]
+    lines += [f"Idempotency-Key: {key}"] if key else []
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write("\r\n".join([*lines, "", ""]).encode() + data)
+        answered = await reader.read()
+    finally:
+        writer.close()
+    head, _, rest = answered.partition(b"\r\n\r\n")
+    return int(head.split(b" ", 2)[1]), json.loads(rest)

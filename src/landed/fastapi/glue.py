@@ -81,7 +81,7 @@ class SafeWrites(Generic[S]):
         self.identity = identity
         self.policy = policy or Policy()
         self.replica = Replica(replica, self.policy.window_s)
-        self._open_log: OpenLog = (lambda: connect(log)) if isinstance(log, str) else log
+        self._open_log: OpenLog = (lambda: connect(log, note=note)) if isinstance(log, str) else log
         self._domain = domain
         self._projection: Projection[S] = (
             MemoryProjection[S]() if projection is None else projection
