@@ -281,6 +281,12 @@ async def _scan(call: Call[S, R], horizon_s: float) -> Saw:
         )
         if found is None:
             continue
+        if is_behind(view, found.version):
+            # It landed after this attempt's catch-up: the view is older than the answer.
+            call.has_scanned = True
+            call.landed_at[index] = found.version
+            is_other = is_other_wish(found.fingerprint, call.command.fingerprint)
+            return Saw.OTHER_FINGERPRINT if is_other else Saw.PARTIAL_HIT
         answered = Answered(view.state, view.version, found.fingerprint, is_exact=False)
         entry = Entry(call.event_id, answered, call.policy.life_ms)
         await reader.projection.advance(
