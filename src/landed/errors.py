@@ -75,6 +75,12 @@ class ListenFailedError(LandedError):
         self.host = host
         self.port = port
 
+    @classmethod
+    def of(cls, host: str, port: int, error: OSError) -> ListenFailedError:
+        """Say it in the system's own words; asyncio puts a sentence of its own before them."""
+        reason = (error.strerror or str(error)).rpartition(": ")[2]
+        return cls(host, port, reason)
+
 
 # --- The answer is no; this attempt changed nothing -------------------------------------------
 

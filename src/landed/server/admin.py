@@ -66,7 +66,7 @@ async def serve_admin(pages: Mapping[str, Page], *, host: str, port: int) -> Adm
     try:
         listening = await loop.create_server(lambda: _Asked(pages, connections), host, port)
     except OSError as error:
-        raise ListenFailedError(host, port, error.strerror or str(error)) from error
+        raise ListenFailedError.of(host, port, error) from error
     return Admin(listening, connections)
 
 

@@ -90,7 +90,7 @@ class Server:
                 lambda: Session(self._shared), host, port, backlog=BACKLOG
             )
         except OSError as error:
-            raise ListenFailedError(host, port, error.strerror or str(error)) from error
+            raise ListenFailedError.of(host, port, error) from error
         name = self._listening.sockets[0].getsockname()
         self.host, self.port = name[0], name[1]
         self._note("server.listening", {"host": self.host, "port": self.port})
