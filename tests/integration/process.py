@@ -1,0 +1,82 @@
+"""A real ``landed serve`` in a process of its own, to be stopped or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+READY_S = 20.0
+"""Far more than a start takes; a test that waits so long has failed."""
+
+
+class Serving:
+    """One run of the process, from its first line to its exit code."""
+
+    def __init__(self, engine: str, *flags: str, environment: Mapping[str, str] | None = None):
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "landed", "serve", "--engine", engine),
+                *("--listen", "127.0.0.1:0", *flags),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.startswith("landed: listening on 127.0.0.1:"):
+            self.process.kill()
+            raise AssertionError(f"not ready: {line!r} {self.process.communicate()[1]!r}")
+        self.port = int(line.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """As the power would: SIGKILL, nothing is said goodbye to."""
+        self.process.kill()
+        self.process.communicate(timeout=READY_S)
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Ask it to end. Returns its exit code and what it wrote to standard error."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=READY_S)
+        return self.process.returncode, errors
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        assert self.process.stdout is not None
+        if not self.process.stdout.closed:
+            self.process.communicate(timeout=READY_S)
+
+
+@contextmanager
+def slow(path: Path, milliseconds: int, *flags: str) -> Iterator[tuple[Serving, Path]]:
+    """A server on SQLite whose flushes are slow, and the file that makes the next one fail."""
+    fail_file = path.with_suffix(".fail")
+    environment = {
+        "LANDED_TEST": "1",
+        "LANDED_TEST_SLOW_FLUSH_MS": str(milliseconds),
+        "LANDED_TEST_FAIL_FLUSH_FILE": str(fail_file),
+    }
+    with Serving(f"sqlite:///{path}", *flags, environment=environment) as serving:
+        yield serving, fail_file
+
+
+def run_to_end(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``landed`` with arguments until it leaves by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "landed", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=READY_S,
+        check=False,
+    )
