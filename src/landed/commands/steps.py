@@ -62,7 +62,11 @@ async def catch_up_all(call: Call[S, R]) -> Saw:
             return saw
         if not call.known_log.is_known:
             await call.known_log.ask(reader, reader.projection)
+            # Another call may have folded the request meanwhile: look before reading past it.
             call.views = await reader.projection.load(targets, call.event_id, reader.domain)
+            saw = _recognise(call)
+            if saw is not Saw.NO_HIT:
+                return saw
         views = list(call.views)
         for index, view in enumerate(views):
             caught_up = await catch_up(reader, view, call.event_id, is_doubted=call.is_doubted)
