@@ -25,11 +25,11 @@ _encode: Final = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 class _Reader:
     """Read bodies of one shape into plain tuples."""
 
-    __slots__ = ("_fast", "_shape")
+    __slots__ = ("_fast", "_read")
 
     def __init__(self, shape: shapes.Shape) -> None:
         self._fast: Callable[[bytes], Any] = msgspec.msgpack.Decoder(shape.fast).decode
-        self._shape = shape
+        self._read = shape.read
 
     def read(self, body: bytes) -> Any:
         """Read a body in any form that must or should be accepted.
@@ -39,8 +39,11 @@ class _Reader:
         Raises:
             MalformedBodyError: it has no such form.
         """
-        raw = self.read_canonical(body)
-        return self.read_by_hand(body) if raw is None else raw
+        try:
+            raw = self._fast(body)
+        except msgspec.DecodeError:
+            return self.read_by_hand(body)
+        return raw if _encode(raw) == body else self.read_by_hand(body)
 
     def read_canonical(self, body: bytes) -> Any:
         """Read a body in the form that we would write ourselves; None for any other."""
@@ -51,7 +54,8 @@ class _Reader:
         return raw if _encode(raw) == body else None
 
     def read_by_hand(self, body: bytes) -> Any:
-        return self._shape.read(Cursor(body))
+        """Read a body without the fast reader."""
+        return self._read(Cursor(body))
 
 
 # --- Events ---------------------------------------------------------------------------------------
@@ -123,8 +127,8 @@ def decode_request(operation: Operation, body: bytes) -> Decoded:
     Raises:
         MalformedBodyError: it is not one.
     """
-    form = _REQUESTS[operation]
-    return form.build(form.reader.read(body))
+    reader, build = _REQUESTS[operation]
+    return build(reader.read(body))
 
 
 def encode_request(operation: Operation, request: WireRequest, correlation: Correlation) -> bytes:

@@ -56,6 +56,9 @@ _PROTOCOL_ERROR_FRAME_2: Final = frame(PROTOCOL_ERROR_TYPE, b"", version=VERSION
 """In version 2 a struct without fields is no byte at all."""
 
 
+_new = tuple.__new__  # past the constructor, as in packing.py
+
+
 class State(Enum):
     """The life of a connection, the same on both sides."""
 
@@ -101,12 +104,13 @@ class Violation(NamedTuple):
 class ServerConnection:
     """The server's side of one connection."""
 
-    __slots__ = ("_buffer", "_limits", "_state", "_violation")
+    __slots__ = ("_buffer", "_limits", "_next", "_state", "_violation")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._buffer = FrameBuffer()
         self._state = State.FRESH
+        self._next = NEXT_STATE[State.FRESH]
         self._violation: Violation | None = None
 
     @property
@@ -139,15 +143,17 @@ class ServerConnection:
         body = self._buffer.take(header)
         if body is None:
             return NEED_DATA
-        state = NEXT_STATE[self._state].get(operation)
-        if state is None:
-            return self._violated(f"{operation.name} is not allowed now", _PROTOCOL_ERROR_FRAME)
-        self._state = state
+        state = self._next.get(operation)
+        if state is not self._state:
+            if state is None:
+                return self._violated(f"{operation.name} is not allowed now", _PROTOCOL_ERROR_FRAME)
+            self._state, self._next = state, NEXT_STATE[state]
         try:
             request, correlation = codec.decode_request(operation, body)
         except MalformedBodyError as error:
             return self._violated(f"{operation.name}: {error}", _PROTOCOL_ERROR_FRAME)
-        return Received(request, correlation, operation, HEADER_SIZE + header.length)
+        size = HEADER_SIZE + header.length
+        return _new(Received, (request, correlation, operation, size))
 
     def answer(self, received: Received, answer: WireAnswer | Failure) -> bytes:
         """Make the whole frame that answers a request. Answers go out in request order."""
@@ -182,7 +188,7 @@ class ServerConnection:
         return self._violated(reason, _PROTOCOL_ERROR_FRAME, owed=owed)
 
     def _violated(self, reason: str, farewell: bytes | None, *, owed: int = 0) -> Violation:
-        self._state = State.BROKEN
+        self._state, self._next = State.BROKEN, NEXT_STATE[State.BROKEN]
         self._buffer.clear()
         self._violation = Violation(reason, farewell, owed)
         return self._violation
