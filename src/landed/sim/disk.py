@@ -29,7 +29,7 @@ class Disk:
     async def open(self, *, clock: Clock, note: Note) -> Lane:
         """Open the log on it."""
         if self._folder is not None:
-            from landed.engines.sqlite.store import open_sqlite  # noqa: PLC0415
+            from landed.engines.sqlite import open_sqlite  # noqa: PLC0415
 
             return await open_sqlite(
                 self._folder / "log.db", limits=self._limits, clock=clock, note=note

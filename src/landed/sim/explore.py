@@ -67,7 +67,7 @@ def run_world(plan: Plan) -> Finding:
     loop = SimLoop(plan.seed, dials=plan.dials, note=history.noter("network"), horizon_s=_HORIZON_S)
     begun_at = loop.time()
     try:
-        loop.run(World(plan, history).live())
+        loop.run(_live(plan, history))
     except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
         finding.violations.append(Violation("the world ended badly", _tell(error)))
     else:
@@ -107,6 +107,10 @@ def explore(
 def count_marks(reports: Iterable[Report]) -> Counter[str]:
     """In how many worlds each mark was reached."""
     return Counter(mark for report in reports for mark in report.marks)
+
+
+async def _live(plan: Plan, history: History) -> None:
+    await World(plan, history).live()
 
 
 def _tell(error: BaseException) -> str:

@@ -195,6 +195,8 @@ class Network:
         server.accept(transport)
         try:
             await self._pass(self._delay())
+            if transport.is_closing():  # reset before the dialler knew of it
+                raise connection_error(errno.ECONNRESET)
             transport.start(factory())
             await self._pass(0)  # as on the real loop, the caller goes on after connection_made
         except BaseException:

@@ -45,7 +45,7 @@ class Replica:
                 pipeline_depth=plan.pipeline_depth,
                 busy_retries=plan.busy_retries,
             )
-            self._pool: Log = Pool(options, rng=rng, note=note)
+            self._pool: Log = Pool(options, jitter=rng, note=note)
         self._loop = SafeLoop(
             WatchedLog(self._pool, self._history, self.name),
             identity=ServiceIdentity.from_config(self._history.service),

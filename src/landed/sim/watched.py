@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
 
-from landed.client.log import Log, LogInfo
+from landed.client.log import Log, LogInfo, for_decisions
 from landed.errors import LandedError
 from landed.ids import AggregateKey
 from landed.log import (
@@ -39,6 +39,10 @@ class WatchedLog:
         self._log = log
         self._history = history
         self._host = host
+
+    def for_decisions(self) -> WatchedLog:
+        """The same, as a decision must see it."""
+        return WatchedLog(for_decisions(self._log), self._history, self._host)
 
     async def write(self, write: Write, *, timeout_s: float | None = None) -> Landed:
         """See ``Log.write``."""

@@ -43,6 +43,7 @@ class World:
         self._keys = [account_key(account) for account in plan.accounts]
         self._rng = sim_loop().stream("world")
         self._replicas: list[Replica] = []
+        self._is_over = asyncio.Event()
         self._server: Server
         self._disk: Disk
 
@@ -77,14 +78,14 @@ class World:
 
     async def _be_rough(self) -> None:
         async with asyncio.TaskGroup() as others:
-            disturbing = others.create_task(self._disturb())
+            others.create_task(self._disturb())
             if self._plan.stranger:
                 others.create_task(self._be_a_stranger())
             async with asyncio.TaskGroup() as callers:
                 for number, requests in enumerate(self._plan.callers):
                     rng = sim_loop().stream(f"caller/{number}")
                     callers.create_task(self._be_a_caller(requests, rng))
-            disturbing.cancel()
+            self._is_over.set()
 
     async def _be_a_caller(self, requests: tuple[Request, ...], rng: Random) -> None:
         for request in requests:
@@ -146,7 +147,7 @@ class World:
         """Another service: it writes to the same accounts and knows nothing of the fleet."""
         rng = sim_loop().stream("stranger")
         with on_host("stranger"):
-            pool = Pool(PoolOptions(addresses=(f"{_SERVER}:{_PORT}",)), rng=rng)
+            pool = Pool(PoolOptions(addresses=(f"{_SERVER}:{_PORT}",)), jitter=rng)
         try:
             for number in range(rng.randint(1, 4)):
                 await asyncio.sleep(self._plan.pause_s * rng.random())
@@ -173,13 +174,19 @@ class World:
         if not plan.disturb_every_s:
             return
         async with asyncio.TaskGroup() as restarts:
-            while True:
-                await asyncio.sleep(rng.expovariate(1 / plan.disturb_every_s))
+            while not await self._is_over_within(rng.expovariate(1 / plan.disturb_every_s)):
                 kind = rng.choice(plan.disturbances)
                 if kind == "restart_replica":
                     restarts.create_task(rng.choice(self._replicas).restart(plan.pause_s))
                 else:
                     self._disturb_once(kind, rng)
+
+    async def _is_over_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._is_over.wait()
+        except TimeoutError:
+            return False
 
     def _disturb_once(self, kind: str, rng: Random) -> None:
         hosts = [_SERVER, *(replica.name for replica in self._replicas)]
