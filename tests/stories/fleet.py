@@ -103,8 +103,12 @@ class Replica:
 
     def restart(self) -> None:
         """Lose everything that was only in memory."""
+        self.use(StoryProjection(clock=self.clock, aggregates_max=self.fleet.aggregates_max))
+
+    def use(self, projection: StoryProjection) -> None:
+        """Start over on another projection."""
         fleet = self.fleet
-        self.projection = StoryProjection(clock=self.clock, aggregates_max=fleet.aggregates_max)
+        self.projection = projection
         self.loop = SafeLoop(
             self.log,
             identity=fleet.identity,
