@@ -82,6 +82,10 @@ class FaultyLog:
         self._pauses: dict[str, deque[Pause]] = {}
         self._late: list[asyncio.Task[None]] = []
 
+    def swap(self, log: Log) -> None:
+        """Put another log behind this address."""
+        self._log = log
+
     def on_write(self, *faults: Fault) -> None:
         """Script the next writes."""
         self.write_script.extend(faults)

@@ -16,24 +16,15 @@ from landed.commands.moves import (
     Attempt,
     Saw,
     Weighed,
-    after_read,
-    after_write,
     is_behind,
-    is_doubtful,
     next_seq,
     next_versions,
     weigh,
 )
 from landed.commands.outcome import FaultKind
 from landed.commands.ownership import Ours, Sibling, find_request, who_owns
-from landed.errors import (
-    BusyError,
-    LandedError,
-    RefusedError,
-    SequenceTakenError,
-    StorageError,
-    VersionConflictError,
-)
+from landed.commands.setback import read_failed, write_failed
+from landed.errors import LandedError, StorageError
 from landed.log import Event, Leg, Write
 from landed.projections.port import Advance, Answered, Entry
 
@@ -86,7 +77,7 @@ async def catch_up_all(call: Call[S, R]) -> Saw:
         if call.policy.scan_horizon_s is not None and not call.has_scanned:
             return await _scan(call, call.policy.scan_horizon_s)
     except LandedError as error:
-        return _read_failed(call, error)
+        return read_failed(call, error)
     return saw
 
 
@@ -158,7 +149,7 @@ async def send(call: Call[S, R]) -> Saw:
     try:
         landed = await call.reader.log.write(call.write, timeout_s=timeout_s)
     except LandedError as error:
-        call.last_sent = _write_failed(call, error)
+        call.last_sent = write_failed(call, error)
         return call.last_sent
     call.versions = landed.versions
     call.is_landed = True
@@ -225,22 +216,24 @@ async def settle(call: Call[S, R]) -> Saw:
                 continue
             (view,) = await reader.projection.load((key,), call.event_id, reader.domain)
             if view.answered is None:
-                caught_up = await catch_up(reader, view, call.event_id, is_doubted=call.is_doubted)
+                # A leg that landed was written: "not found" is always looked into here.
+                caught_up = await catch_up(reader, view, call.event_id, is_doubted=True)
                 if isinstance(caught_up, Broken):
                     call.broken = caught_up
                     return Saw.BROKEN
                 view = caught_up
             answered = view.answered
             if answered is None:
-                if is_behind(view, call.landed_at.get(index, 0)):
-                    call.detail = f"version {call.landed_at[index]} is not readable yet"
+                version = call.landed_at.get(index, 1)
+                if is_behind(view, version):
+                    call.detail = f"version {version} of {key} is not readable yet"
                     return Saw.BEHIND
                 answered = Answered(view.state, view.version, None, is_exact=False)
             elif is_other_wish(answered.fingerprint, call.command.fingerprint):
                 return Saw.OTHER_FINGERPRINT
             call.answers[index] = answered
     except LandedError as error:
-        saw = _read_failed(call, error)
+        saw = read_failed(call, error)
         return Saw.BEHIND if saw is Saw.READ_FAILED else saw
     return Saw.ANSWERED
 
@@ -331,7 +324,7 @@ async def _ask_owners(call: Call[S, R], attempt: Attempt, legs: tuple[int, ...])
                 return Saw.OURS
             is_sibling = is_sibling or isinstance(owner, Sibling)
     except LandedError as error:
-        return _read_failed(call, error)
+        return read_failed(call, error)
     saw = Saw.SIBLING if is_sibling else Saw.UNWRITTEN
     call.note("loop.asked_owner", {"event_id": call.event_id, "owner": saw.value})
     return saw
@@ -352,53 +345,6 @@ async def _raise_floors(call: Call[S, R]) -> None:
                 await call.projection.raise_floor(key, taken.highest_seq)
             except StorageError as error:
                 call.note("loop.record_failed", {"event_id": call.event_id, "detail": str(error)})
-
-
-def _read_failed(call: Call[S, R], error: LandedError) -> Saw:
-    saw = after_read(error)
-    call.detail = str(error)
-    call.known_log.is_known = False
-    call.retry_after_s = _retry_after_s(error)
-    if saw is Saw.BROKEN:
-        code = error.code if isinstance(error, RefusedError) else 0
-        call.broken = Broken(FaultKind.REFUSED, str(error), code)
-    return saw
-
-
-def _write_failed(call: Call[S, R], error: LandedError) -> Saw:
-    saw = after_write(error)
-    call.detail = str(error)
-    call.retry_after_s = _retry_after_s(error)
-    code = error.code if isinstance(error, RefusedError) else 0
-    match saw:
-        case Saw.UNKNOWN:
-            call.unknown.append(call.attempt)
-            call.known_log.is_known = False
-        case Saw.NOT_SENT:
-            call.known_log.is_known = False
-        case Saw.TAKEN:
-            call.taken = error if isinstance(error, SequenceTakenError) else None
-        case Saw.CONFLICT:
-            if isinstance(error, VersionConflictError) and is_doubtful(error, call.views):
-                call.is_doubted = True
-        case Saw.REGRESSED:
-            call.known_log.is_known = False
-            call.broken = Broken(FaultKind.REGRESSED, str(error), code)
-        case Saw.MISSING:
-            call.is_doubted = True
-            if call.was_missing:
-                call.broken = Broken(FaultKind.CLOSED, str(error), code)
-                return Saw.CLOSED
-            call.was_missing = True
-        case Saw.REFUSED:
-            call.broken = Broken(FaultKind.REFUSED, str(error), code)
-        case _:
-            pass
-    return saw
-
-
-def _retry_after_s(error: LandedError) -> float:
-    return error.retry_after_s or 0.0 if isinstance(error, BusyError) else 0.0
 
 
 def _check_shape(decision: Accept, targets: int) -> None:
