@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 from landed.engines.port import Staged
 from landed.engines.sqlite.file import translated
@@ -13,10 +13,7 @@ from landed.engines.sqlite.lookup import find_head, find_mark
 from landed.engines.sqlite.row import (
     ALLOW_CONTINUATION,
     ALLOW_RECREATE,
-    HAS_USER,
     HEAD_COLUMNS,
-    Entry,
-    HeadRow,
     entry_row,
     head_row,
     mark_row,
@@ -27,7 +24,7 @@ from landed.ids import AggregateKey
 from landed.log import FeedKind, Head
 from landed.wire.codec import encode_events
 
-_NO_BODY: Final = crc32(b"")
+_WRITTEN: Final = int(FeedKind.WRITTEN)
 
 INSERT_ENTRY: Final = f"INSERT INTO entries VALUES ({', '.join('?' * 18)})"
 INSERT_HEAD: Final = f"INSERT INTO aggregates VALUES ({', '.join('?' * 15)})"
@@ -126,30 +123,26 @@ class Appender:
         """One more batch at the end of the chain."""
         batch, head = staged.batch, staged.head
         assert batch is not None
-        body = encode_events(batch.events)
         seqs = [event.client_seq for event in batch.events]
         number, previous, mark_client, mark = place
         client = batch.client_id.bytes
-        user = None if batch.user_id is None else batch.user_id.bytes
-        entry = Entry(
-            staged.position,
-            number,
-            FeedKind.WRITTEN,
-            0 if user is None else HAS_USER,
-            head.incarnation,
-            batch.version,
-            head.event_seq,
-            len(seqs),
-            previous,
-            client,
-            user,
-            batch.server_ms,
-            min(seqs),
-            max(seqs),
-            len(body),
-            crc32(body),
+        draft.entries.append(
+            entry_row(
+                staged.position,
+                number,
+                _WRITTEN,
+                head.incarnation,
+                batch.version,
+                head.event_seq,
+                len(seqs),
+                previous,
+                client,
+                None if batch.user_id is None else batch.user_id.bytes,
+                batch.server_ms,
+                seqs=(seqs[0], seqs[0]) if len(seqs) == 1 else (min(seqs), max(seqs)),
+                body=encode_events(batch.events),
+            )
         )
-        draft.entries.append(entry_row(entry, body))
         if batch.version % ANCHOR_EVERY == 0:
             draft.anchors.append((number, head.incarnation, batch.version, staged.position))
         if staged.mark:
@@ -171,30 +164,23 @@ class Appender:
         """A trim or a delete: an entry of its own, and a range of batches that are dead now."""
         head = staged.head
         is_trim = staged.kind is FeedKind.TRIMMED
-        flags = (
-            (head.last_user is not None) * HAS_USER
-            | head.allow_recreate * ALLOW_RECREATE
-            | head.allow_continuation * ALLOW_CONTINUATION
+        draft.entries.append(
+            entry_row(
+                staged.position,
+                place.number,
+                int(staged.kind),
+                head.incarnation,
+                head.floor if is_trim else head.version,
+                head.event_seq,
+                0,
+                0,
+                head.last_client.bytes,
+                None if head.last_user is None else head.last_user.bytes,
+                head.last_ms,
+                allowed=(ALLOW_RECREATE if head.allow_recreate else 0)
+                | (ALLOW_CONTINUATION if head.allow_continuation else 0),
+            )
         )
-        entry = Entry(
-            staged.position,
-            place.number,
-            staged.kind,
-            flags,
-            head.incarnation,
-            head.floor if is_trim else head.version,
-            head.event_seq,
-            0,
-            0,
-            head.last_client.bytes,
-            None if head.last_user is None else head.last_user.bytes,
-            head.last_ms,
-            0,
-            0,
-            0,
-            _NO_BODY,
-        )
-        draft.entries.append(entry_row(entry, None))
         below = head.floor if is_trim else head.version + 1
         draft.dead.append(
             (staged.position, place.number, head.incarnation, below, place.last_position)
@@ -207,7 +193,7 @@ class Appender:
         created: list[tuple[Any, ...]] = []
         known: list[tuple[Any, ...]] = []
         for key, (number, last_position, mark_client, mark) in draft.places.items():
-            row = head_row(HeadRow(number, key, draft.heads[key], last_position, mark_client, mark))
+            row = head_row(number, key.packed, draft.heads[key], last_position, mark_client, mark)
             (created if key in draft.created else known).append(row)
         if known:
             known.sort()
@@ -229,8 +215,9 @@ class Appender:
         for key in places:
             known.pop(key, None)
         known.update(places)
-        for key in list(known)[: max(0, len(known) - self._places_max)]:
-            del known[key]
+        if len(known) > self._places_max:
+            for key in list(islice(known, len(known) - self._places_max)):
+                del known[key]
 
 
 class Transaction:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from landed.engines.sqlite.schema import from_column, to_column
+from landed.engines.sqlite.schema import HALF, from_column, to_column
 from landed.errors import StorageDamagedError
 from landed.ids import AggregateKey, ClientId, UserId
 from landed.log import Batch, FeedKind, Head, Life
@@ -26,6 +26,8 @@ _NOBODY: Final = bytes(16)
 _ENTRY: Final = struct.Struct("<qqBBqqqqq16s16sqqqqI")
 _HEAD: Final = struct.Struct("<q48sBqqqqBq16s16sq16sq")
 _MARK: Final = struct.Struct("<q16sq")
+_PACK_ENTRY: Final = _ENTRY.pack
+_PACK_HEAD: Final = _HEAD.pack
 _MALFORMED: Final = (struct.error, TypeError, ValueError, OverflowError)
 """What unpacking raises when a damaged column has another type or size."""
 
@@ -82,13 +84,71 @@ HEAD_COLUMNS: Final = (
 )
 
 
-def entry_row(entry: Entry, body: bytes | None) -> tuple[Any, ...]:
-    """Make the row to insert, with its checksum before the payload.
+def entry_row(
+    position: int,
+    aggregate: int,
+    kind: int,
+    incarnation: int,
+    version: int,
+    event_seq: int,
+    event_count: int,
+    previous: int,
+    client: bytes,
+    user: bytes | None,
+    server_ms: int,
+    *,
+    allowed: int = 0,
+    seqs: tuple[int, int] = (0, 0),
+    body: bytes = b"",
+) -> tuple[Any, ...]:
+    """Make the row of ``entries`` to insert, in the order of its columns.
 
-    ``min_seq`` and ``max_seq`` of the entry are the client's numbers; the row's are shifted.
+    ``allowed`` holds the flags of a delete; ``seqs`` the lowest and highest client_seq. Positional
+    and flat, because one is made for every batch written.
     """
-    columns = (*entry[:12], to_column(entry.min_seq), to_column(entry.max_seq), *entry[14:])
-    return (*columns, _entry_check(columns), body)
+    flags = allowed if user is None else allowed | HAS_USER
+    low, high = seqs[0] - HALF, seqs[1] - HALF
+    size, body_check = len(body), crc32(body)
+    row_check = crc32(
+        _PACK_ENTRY(
+            position,
+            aggregate,
+            kind,
+            flags,
+            incarnation,
+            version,
+            event_seq,
+            event_count,
+            previous,
+            client,
+            _NOBODY if user is None else user,
+            server_ms,
+            low,
+            high,
+            size,
+            body_check,
+        )
+    )
+    return (
+        position,
+        aggregate,
+        kind,
+        flags,
+        incarnation,
+        version,
+        event_seq,
+        event_count,
+        previous,
+        client,
+        user,
+        server_ms,
+        low,
+        high,
+        size,
+        body_check,
+        row_check,
+        body or None,
+    )
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
@@ -123,32 +183,60 @@ def check_body(entry: Entry, body: object) -> bytes:
     return body
 
 
-def head_row(row: HeadRow) -> tuple[Any, ...]:
-    """Make the row to insert or update, ``number`` first and the checksum last."""
-    head = row.head
+def head_row(
+    number: int,
+    key: bytes,
+    head: Head,
+    last_position: int,
+    mark_client: bytes | None,
+    mark: int,
+) -> tuple[Any, ...]:
+    """Make the row of ``aggregates`` to insert or update, in the order of its columns."""
+    life, incarnation, version, event_seq, floor, recreate, continuation, last_ms = head[:8]
+    client = head.last_client.bytes
+    user = None if head.last_user is None else head.last_user.bytes
     flags = (
-        (head.last_user is not None)
-        | head.allow_recreate << 1
-        | head.allow_continuation << 2
-        | (row.mark_client is not None) << 3
+        (0 if user is None else HAS_USER)
+        | (ALLOW_RECREATE if recreate else 0)
+        | (ALLOW_CONTINUATION if continuation else 0)
+        | (0 if mark_client is None else HAS_MARK)
     )
-    columns = (
-        row.number,
-        row.key.packed,
-        int(head.life),
-        head.incarnation,
-        head.version,
-        head.event_seq,
-        head.floor,
+    mark -= HALF
+    row_check = crc32(
+        _PACK_HEAD(
+            number,
+            key,
+            life,
+            incarnation,
+            version,
+            event_seq,
+            floor,
+            flags,
+            last_ms,
+            client,
+            _NOBODY if user is None else user,
+            last_position,
+            _NOBODY if mark_client is None else mark_client,
+            mark,
+        )
+    )
+    return (
+        number,
+        key,
+        int(life),
+        incarnation,
+        version,
+        event_seq,
+        floor,
         flags,
-        head.last_ms,
-        head.last_client.bytes,
-        None if head.last_user is None else head.last_user.bytes,
-        row.last_position,
-        row.mark_client,
-        to_column(row.mark),
+        last_ms,
+        client,
+        user,
+        last_position,
+        mark_client,
+        mark,
+        row_check,
     )
-    return (*columns, _head_check(columns))
 
 
 def head_of(row: Sequence[Any]) -> HeadRow:

@@ -23,18 +23,18 @@ ANCHOR_EVERY: Final = 64
 PAGE_BYTES: Final = 4096
 """SQLite's default and the page of the machine; limits.md was measured with it."""
 
-MAX_U64: Final = 2**64 - 1
-_HALF: Final = 2**63
+HALF: Final = 2**63
+"""A 64-bit number without sign is stored with this taken off, so that SQL compares it rightly."""
 
 
 def to_column(number: int) -> int:
-    """Map a 64-bit number without sign to one with it, keeping the order, so that SQL compares."""
-    return number - _HALF
+    """Map a number of 0 to 2**64 - 1 to what a column holds, keeping the order."""
+    return number - HALF
 
 
 def from_column(value: int) -> int:
     """Take a number back from ``to_column``."""
-    return value + _HALF
+    return value + HALF
 
 
 TABLES: Final = (
