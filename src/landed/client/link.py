@@ -123,7 +123,7 @@ class Link(asyncio.BufferedProtocol):
         for exchange in self._queue:
             if exchange.is_awaited:
                 if exchange.due <= now:
-                    exchange.end(Broken("timeout", f"no whole answer in {exchange.answer_s:g} s"))
+                    exchange.end(Broken("timeout", "no whole answer in time"))
                     is_late = True
                 else:
                     next_due = min(next_due, exchange.due)

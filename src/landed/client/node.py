@@ -6,7 +6,7 @@ import asyncio
 import math
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final, NamedTuple
 
@@ -28,6 +28,9 @@ from landed.limits import Limits
 
 AGE_JITTER: Final = 0.1
 """Connections of one age are not all closed at once."""
+
+
+_ENDED_THERE: Final = frozenset({"eof", "reset", "unsolicited"})
 
 
 class NodeStats(NamedTuple):
@@ -120,6 +123,7 @@ class Node:
         """The caller of a request is gone."""
         if exchange in self._waiting:
             self._drop(exchange)
+            self._schedule()  # it may have stood in somebody's way
         elif isinstance(exchange.sent_over, Link):
             exchange.sent_over.forsake(exchange, "cancelled")
 
@@ -195,7 +199,7 @@ class Node:
             link.notice_end()
         now = self._loop.time()
         plan = assign(
-            self._waiting,
+            self._awaited(now),
             list(self._links),
             dialling=len(self._dials),
             breaker=self._breaker.state(now),
@@ -219,9 +223,21 @@ class Node:
             self._watch(now)  # whose dial is gone may have waited long enough already
         self._covered = plan.covered
         if plan.refuses_rest:
-            for exchange in list(self._waiting)[plan.covered :]:
+            for exchange in list(self._awaited(now))[plan.covered :]:
                 del self._waiting[exchange]
                 exchange.end(NotSent(CircuitOpenError(f"{self.name} failed a moment ago")))
+
+    def _awaited(self, now: float) -> Iterator[Exchange]:
+        """Who waits, without those who are about to leave.
+
+        Some were cancelled in this very turn (CP-20); some have no time left, and sending would only
+        turn "not sent" into "nobody knows" (CP-28).
+        """
+        return (
+            exchange
+            for exchange in self._waiting
+            if exchange.is_awaited and exchange.give_up_at > now
+        )
 
     def _drop(self, exchange: Exchange) -> None:
         """Take somebody out of the queue. A dial that nobody is left to use is given up."""
@@ -288,15 +304,18 @@ class Node:
         self._settled(link)
 
     def _dial_failed(self, error: Callable[[], NotSentError]) -> None:
-        """Open the breaker. Whom this dial was for is told why, unless other links will serve."""
         self._breaker.failed(self._loop.time())
         self._note("pool.dial_failed", {"node": self.name, "error": str(error())})
+        self._fail_waiters(error)
+
+    def _fail_waiters(self, error: Callable[[], NotSentError]) -> None:
+        """Tell as many as one link would have served why it is not there, unless others are."""
         if any(link.is_open for link in self._links):
             return
-        for exchange in list(self._waiting)[: min(self._covered, self._terms.depth)]:
+        for exchange in list(self._waiting)[: self._terms.depth]:
             del self._waiting[exchange]
-            self._covered -= 1
             exchange.end(NotSent(error()))
+        self._covered = max(0, self._covered - self._terms.depth)
 
     def _dial_over(self, dial: asyncio.Task[None]) -> None:
         del self._dials[dial]
@@ -322,6 +341,10 @@ class Node:
         del self._links[link]
         self._discards[link.reason] += 1
         self._note("pool.discarded", {"node": self.name, "reason": link.reason})
+        if not link.carried and link.reason in _ENDED_THERE:
+            # As good as refused. Without this, waiters would have it dialled on and on.
+            text = f"{self.name} closed a new connection ({link.reason})"
+            self._fail_waiters(lambda: ConnectFailedError(text))
         self._schedule()
         self._tell_gone()
 

@@ -21,6 +21,7 @@ from landed.errors import (
     ConnectionLostError,
     LandedError,
     LeaderNotFoundError,
+    NotLeaderError,
     NotSentError,
     OutcomeUnknownError,
     PoolClosedError,
@@ -30,14 +31,12 @@ from landed.errors import (
     RemoteProtocolError,
 )
 from landed.log import (
-    Busy,
     Deleted,
     Details,
     FeedPage,
     GetDetails,
     Landed,
     Mutation,
-    NotLeader,
     Page,
     Read,
     Trimmed,
@@ -53,6 +52,9 @@ BUSY_LAST_S: Final = 0.5
 SEARCH_FIRST_S: Final = 0.05
 SEARCH_LAST_S: Final = 1.0
 """Waits between two walks in search of a leader: doubling, half of it drawn (CP-43)."""
+
+_NO_USE_ELSEWHERE: Final = (PoolClosedError, PoolExhaustedError)
+"""The leader is there and we are at our own bounds; another node would not help."""
 
 Done = Landed | Trimmed | Deleted
 Seen = Page | Details | FeedPage | LogFacts
@@ -80,69 +82,76 @@ async def change(cluster: Cluster, request: Mutation, call: Call) -> Done:
         if left_s <= 0:
             raise _nobody_took_it(call)
         await asyncio.sleep(min(left_s, wait_s * (0.5 + 0.5 * cluster.jitter.random())))
+        if cluster.now() >= call.ends_at:
+            raise _nobody_took_it(call)
         wait_s = min(2 * wait_s, SEARCH_LAST_S)
         call.tried.clear()
 
 
 async def _walk(cluster: Cluster, request: Mutation, call: Call) -> Done | None:
     """Ask node after node (CP-39). None if nobody took it, and nobody may have."""
-    operation = operation_of(request)
     walk = Walk(cluster.book)
     while (address := walk.next()) is not None:
         if call.tried and cluster.now() >= call.ends_at:
             return None
-        ended = await _patiently(cluster, address, request, call)
-        if isinstance(ended, Broken):
-            cluster.note("pool.unknown", {"node": str(address), "reason": ended.reason})
-            raise _unknown(ended, call)
-        if isinstance(ended, NotSent):
-            error = call.blame(ended.error)
-            if isinstance(error, PoolClosedError | PoolExhaustedError):
-                raise error
-            call.tried.append((str(address), error))
-            cluster.book.doubted(address)
-            continue
-        answer = ended.answer
-        if isinstance(answer, NotLeader):
-            call.tried.append((str(address), call.blame(error_of(operation, answer))))
-            leader = _reachable(cluster, answer.leader_address)
-            cluster.note("pool.redirected", {"from": str(address), "to": str(leader)})
-            if leader is None:
-                cluster.book.doubted(address)
-            else:
-                walk.redirected(leader)
-            continue
-        if isinstance(answer, Landed | Trimmed | Deleted):
+        outcome = await _sent(cluster, address, request, call)
+        if not isinstance(outcome, LandedError):
             cluster.book.confirmed(address, guess=call.guess)
-            return answer
-        raise call.blame(error_of(operation, answer))
+            return outcome
+        if isinstance(outcome, NotLeaderError):
+            call.tried.append((str(address), outcome))
+            leader = _reachable(cluster, outcome.leader_address)
+            cluster.note("pool.redirected", {"from": str(address), "to": str(leader)})
+            if leader is not None:
+                walk.redirected(leader)
+                continue
+        elif isinstance(outcome, NotSentError) and not isinstance(outcome, _NO_USE_ELSEWHERE):
+            call.tried.append((str(address), outcome))
+        else:
+            raise outcome
+        cluster.book.doubted(address)
     return None
 
 
-async def _patiently(cluster: Cluster, address: Address, request: Mutation, call: Call) -> Ended:
-    """Wait out a busy node: it did not accept the change, and another would only redirect (CP-49)."""
+async def _sent(
+    cluster: Cluster, address: Address, request: Mutation, call: Call
+) -> Done | LandedError:
+    """One node's word on a change; a busy one is asked again.
+
+    It did not accept the change, and another node would only redirect to it (CP-49).
+    """
     wait_s = BUSY_FIRST_S
     retries = call.policy.busy_retries
     while True:
-        ended = await cluster.exchange(address, request, Kind.CHANGE, call)
-        if not (isinstance(ended, Answered) and isinstance(ended.answer, Busy)):
-            return ended
+        outcome = _judged(await cluster.exchange(address, request, Kind.CHANGE, call), request)
+        if not isinstance(outcome, LandedError):
+            return outcome
+        call.blame(outcome)
+        if isinstance(outcome, OutcomeUnknownError):
+            cluster.note("pool.unknown", {"node": str(address), "reason": outcome.reason})
+        if not isinstance(outcome, BusyError):
+            return outcome
         delay_s = wait_s * cluster.jitter.random()
         if not retries or cluster.now() + delay_s >= call.ends_at:
-            error = call.blame(error_of(operation_of(request), ended.answer))
-            if isinstance(error, BusyError) and error.retry_after_s is None:
-                error.retry_after_s = wait_s
-            raise error
+            outcome.retry_after_s = wait_s
+            return outcome
         retries -= 1
-        await asyncio.sleep(delay_s)
         wait_s = min(2 * wait_s, BUSY_LAST_S)
+        await asyncio.sleep(delay_s)
 
 
-def _unknown(broken: Broken, call: Call) -> OutcomeUnknownError:
-    error = call.blame(OutcomeUnknownError(broken.reason, detail=broken.detail))
-    if broken.is_culprit:
-        error.__cause__ = RemoteProtocolError(broken.detail)
-    return error
+def _judged(ended: Ended, request: Mutation) -> Done | LandedError:
+    """What the end of an exchange says of a change: yes, no, not sent, or nobody knows."""
+    if isinstance(ended, NotSent):
+        return ended.error
+    if isinstance(ended, Broken):
+        error = OutcomeUnknownError(ended.reason, detail=ended.detail)
+        if ended.is_culprit:
+            error.__cause__ = RemoteProtocolError(ended.detail)
+        return error
+    if isinstance(ended.answer, Landed | Trimmed | Deleted):
+        return ended.answer
+    return error_of(operation_of(request), ended.answer)
 
 
 def _nobody_took_it(call: Call) -> NotSentError:
@@ -200,7 +209,7 @@ async def look(
             raise call.blame(error_of(operation_of(request), ended.answer))
         if isinstance(ended, NotSent):
             last = call.blame(ended.error)
-            if isinstance(last, PoolClosedError | PoolExhaustedError):
+            if isinstance(last, _NO_USE_ELSEWHERE):
                 raise last
             cluster.book.doubted(address)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -58,21 +57,27 @@ class AddressBook:
 class Walk:
     """One search for the node that accepts a change (CP-39)."""
 
+    __slots__ = ("_book", "_count", "_named", "_visits")
+
     def __init__(self, book: AddressBook) -> None:
         self._book = book
-        self._visits: Counter[Address] = Counter()
+        self._visits: dict[Address, int] = {}
+        self._count = 0
         self._named: Address | None = book.leader
 
     def next(self) -> Address | None:
         """The node to ask now; None once everybody who could be asked was asked."""
         address, self._named = self._named, None
-        known = self._book.known
-        if sum(self._visits.values()) > VISITS_MAX * len(known):
-            return None
-        if address is None or self._visits[address] == VISITS_MAX:
-            address = next((other for other in known if not self._visits[other]), None)
+        visits = self._visits
+        if visits:
+            known = self._book.known
+            if self._count > VISITS_MAX * len(known):
+                return None
+            if address is None or visits.get(address, 0) == VISITS_MAX:
+                address = next((other for other in known if other not in visits), None)
         if address is not None:
-            self._visits[address] += 1
+            visits[address] = visits.get(address, 0) + 1
+            self._count += 1
         return address
 
     def redirected(self, to: Address) -> None:
