@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from typing import Final
 
 from landed.engines.sqlite.lookup import find_entry, find_head, find_head_by_number
@@ -41,7 +42,8 @@ _FEED: Final = (
 )
 _BODY: Final = "SELECT body FROM entries WHERE position = ?"
 
-_Found = tuple[Entry, object]
+Found = tuple[Entry, object]
+"""An entry and its payload, which may be missing."""
 
 
 class _GoneError(Exception):
@@ -64,15 +66,16 @@ def read_page(
     high = head.version if filters.to_version is None else min(filters.to_version, head.version)
     body_max = 0 if _has_batch_conditions(filters) else SMALL_BODY_BYTES
     batches: list[Batch] = []
-    spent = examined = 0
-    while low <= high:
-        try:
-            chunk = _chunk(connection, stored, head.incarnation, low=low, body_max=body_max)
-        except _GoneError:
-            return _overtaken(read, head, stored)
-        for entry, body in chunk:
+    spent = 0
+    if low > high:
+        return Page((), None)
+    try:
+        life = walk_life(connection, stored, head, low=low, body_max=body_max)
+        for examined, (entry, body) in enumerate(life):
             if entry.version > high:
                 break
+            if examined == EXAMINED_MAX:
+                return Page(tuple(batches), entry.version)
             if not _may_select(filters, entry):
                 continue
             if spent and spent + entry.size > budget:
@@ -81,23 +84,34 @@ def read_page(
             selected = select(filters, _with_events(connection, entry, body))
             if selected is not None:
                 batches.append(selected)
-        low = chunk[-1][0].version + 1
-        examined += len(chunk)
-        if examined >= EXAMINED_MAX and low <= high:
-            return Page(tuple(batches), low)
+    except _GoneError:
+        return _overtaken(read, head, stored)
     return Page(tuple(batches), None)
+
+
+def walk_life(
+    connection: sqlite3.Connection, stored: HeadRow, head: Head, *, low: int, body_max: int = 0
+) -> Iterator[Found]:
+    """Go through the batches of one life from version ``low`` to ``head.version``, upwards.
+
+    Yields each entry, checked, with its payload, unchecked, if that has at most ``body_max`` bytes.
+    """
+    while low <= head.version:
+        chunk = _chunk(connection, stored, head.incarnation, low=low, body_max=body_max)
+        yield from chunk
+        low = chunk[-1][0].version + 1
 
 
 def _chunk(
     connection: sqlite3.Connection, stored: HeadRow, incarnation: int, *, low: int, body_max: int
-) -> list[_Found]:
+) -> list[Found]:
     """The batches from ``low`` up to the next anchor, or up to the newest one, in ascending order.
 
     Walks backwards: links lead to older batches only.
     """
     anchor = connection.execute(_ANCHOR, (stored.number, incarnation, low)).fetchone()
     position = stored.last_position if anchor is None else anchor[1]
-    walked: list[_Found] = []
+    walked: list[Found] = []
     newer: Entry | None = None
     while True:
         found = find_entry(connection, position, body_max=body_max)
@@ -107,9 +121,7 @@ def _chunk(
         if not _follows(entry, newer, stored.number):
             raise StorageDamagedError(f"the links of aggregate number {stored.number} are broken")
         newer = entry
-        if entry.incarnation < incarnation or (
-            entry.incarnation == incarnation and entry.version < low
-        ):
+        if (entry.incarnation, entry.version) < (incarnation, low):
             raise StorageDamagedError(f"version {low} of aggregate number {stored.number} is gone")
         # Entries of a later life are passed over: this read began before it did.
         if entry.incarnation == incarnation:
