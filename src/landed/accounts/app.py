@@ -18,6 +18,7 @@ from landed.accounts.decide import AccountAnswer, answer_of, command_of
 from landed.accounts.domain import Accounts, Order, account_key
 from landed.accounts.history import history_of
 from landed.accounts.settings import Settings
+from landed.clock import Clock
 from landed.commands import Done, Fault, Seen, Unavailable
 from landed.errors import AggregateMissingError, LandedError
 from landed.facts import Note, forget
@@ -45,9 +46,18 @@ class AccountService:
     Args:
         log: a URL for ``landed.connect``, or a function that opens a log.
         settings: of this replica.
+        clock: of its projection; the machine's unless given.
+        note: takes facts.
     """
 
-    def __init__(self, log: str | OpenLog, settings: Settings, *, note: Note = forget) -> None:
+    def __init__(
+        self,
+        log: str | OpenLog,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        note: Note = forget,
+    ) -> None:
         header = settings.caller_header
         self._settings = settings
         self._note = note
@@ -61,6 +71,7 @@ class AccountService:
             caller_of=self._caller_of,
             is_key_required=settings.is_key_required,
             noun=NOUN,
+            clock=clock,
             note=note,
         )
         self._changes: Changes | None = None

@@ -18,8 +18,8 @@ from landed.errors import LandedError
 from landed.facts import Note, forget
 from landed.log import FeedEntry, FeedKind, FeedPage, FeedRead
 
-WAIT_S: Final = 10.0
-"""How long one request waits for the next change; well below the log's own bound."""
+WAIT_S: Final = 2.0
+"""How long one request waits for the next change. Short, since a log server that stops waits for it."""
 TIMEOUT_S: Final = WAIT_S + 5.0
 """For the whole request, the wait included."""
 PAUSE_S: Final = 0.5
@@ -29,7 +29,7 @@ LISTENERS_MAX: Final = 256
 WAITING_ACCOUNTS_MAX: Final = 4096
 """Accounts changed but not yet told to one listener; beyond it a resync says the same in one line."""
 ACCOUNTS_MAX: Final = 100_000
-"""Accounts kept for the list, so that memory stays bounded; the newest beyond it are not listed."""
+"""Accounts kept for the list, so that memory stays bounded; those that appear later are not listed."""
 
 _OPERATIONS: Final = {
     FeedKind.WRITTEN: "write",

@@ -6,6 +6,7 @@ languages can fold them. Money is integer cents; a balance is a signed 64-bit nu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -110,21 +111,24 @@ def _undecodable(event: Event, reason: str) -> UndecodableEventError:
     )
 
 
-class Deposit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Deposit:
     """Put money into an account."""
 
     account: UUID
     amount_cents: int
 
 
-class Withdrawal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
     """Take money out of an account, if it is there."""
 
     account: UUID
     amount_cents: int
 
 
-class Transfer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Transfer:
     """Move money from one account to another, or not at all."""
 
     source: UUID

@@ -12,8 +12,8 @@ from typing import Final, TextIO
 from landed.clock import Clock
 from landed.facts import Note, forget
 
-FREQUENT: Final = frozenset({"lane.committed", "lane.flushed"})
-"""Facts that come with every flush; only ``--verbose`` prints them. All are counted anyway."""
+FREQUENT: Final = frozenset({"lane.committed", "lane.flushed", "loop.ended"})
+"""Facts that come with every flush or every request; only ``--verbose`` prints them. All are counted anyway."""
 
 
 class LogFormat(StrEnum):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -92,11 +93,11 @@ class Balancer:
         self._server: asyncio.Server | None = None
         self._sessions: set[asyncio.Task[None]] = set()
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; return the port. Raises OSError if it is taken."""
-        self._server = await asyncio.start_server(self._accept, host, port, limit=HEAD_BYTES_MAX)
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+    async def start(self, listening: socket.socket) -> None:
+        """Accept connections on a bound socket, which is closed with the balancer."""
+        self._server = await asyncio.start_server(
+            self._accept, sock=listening, limit=HEAD_BYTES_MAX
+        )
 
     async def close(self) -> None:
         """Stop listening and drop what is open."""

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+from landed.accounts.serving import bind
 from landed.demo.balancer import Backend, Balancer, Loss
 from landed.demo.bank import CLIENT_ID, open_accounts, write_names
 from landed.demo.children import Child, ChildFailedError, State, landed
@@ -65,9 +66,11 @@ async def run_demo(
     )
     async with AsyncExitStack() as stack:
         try:
-            bound = await balancer.start(HOST, port)
+            listening = bind(HOST, port)
         except OSError as e:
             raise ListenFailedError(HOST, port, e.strerror or str(e)) from None
+        await balancer.start(listening)
+        bound = listening.getsockname()[1]
         stack.push_async_callback(balancer.close)
         starting = asyncio.create_task(_start(server, replicas, stack))
         await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)

@@ -58,7 +58,8 @@ def rejection(reason: Reject) -> Problem:
     if code in TABLE:
         return problem(code, reason.detail, members=reason.fields)
     plain = problem("REJECTED", reason.detail, members=reason.fields)
-    row = plain.row._replace(type=f"/problems/{code.lower().replace('_', '-')}")
+    words = code.lower().replace("_", " ")
+    row = plain.row._replace(type=f"/problems/{words.replace(' ', '-')}", title=words.capitalize())
     return plain._replace(code=code, row=row)
 
 

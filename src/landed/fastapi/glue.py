@@ -21,6 +21,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 
 from landed.client.log import Log
+from landed.clock import Clock
 from landed.commands import Command, Done, How, Outcome, Policy, SafeLoop, ServiceIdentity
 from landed.connect import connect
 from landed.facts import Note, forget
@@ -58,6 +59,9 @@ class SafeWrites(Generic[S]):
             everybody who reaches this app is one caller.
         is_key_required: answer 400 to a change without an ``Idempotency-Key``.
         noun: what your aggregates are called towards callers.
+        mint: makes request ids, and keys for requests that bring none.
+        clock: of the projection in memory; the machine's unless given.
+        note: takes facts.
 
     Raises:
         ConfigurationError: a policy that cannot keep its window (SW-14).
@@ -76,6 +80,7 @@ class SafeWrites(Generic[S]):
         is_key_required: bool = False,
         noun: str = "aggregate",
         mint: Callable[[], UUID] = uuid4,
+        clock: Clock | None = None,
         note: Note = forget,
     ) -> None:
         self.identity = identity
@@ -84,7 +89,7 @@ class SafeWrites(Generic[S]):
         self._open_log: OpenLog = (lambda: connect(log, note=note)) if isinstance(log, str) else log
         self._domain = domain
         self._projection: Projection[S] = (
-            MemoryProjection[S]() if projection is None else projection
+            MemoryProjection[S](clock=clock) if projection is None else projection
         )
         self._caller_of = caller_of
         self._is_key_required = is_key_required
