@@ -266,7 +266,7 @@ async def _scan(call: Call[S, R], horizon_s: float) -> Saw:
     reader = call.reader
     views = list(call.views)
     for index, view in enumerate(views):
-        if not view.newest_ms:
+        if not view.version:
             continue
         found = await find_request(
             reader.page,
