@@ -182,9 +182,10 @@ def _sequences(fields: Fields) -> tuple[int | None, int | None]:
 _FREE_TEXT: Final = frozenset({"detail", "parse_error", "validation_error", "compilation_error"})
 """Fields that only people read, and which may therefore be cut. A cut address would mislead."""
 
-_ENVELOPE: Final = 8
-"""Bytes around the text at most: array header, code as u32, header of a string below 64 KiB."""
-_CORRELATION_SIZE: Final = 18
+
+def _room(failure: Failure, body_max: int, *, has_correlation: bool) -> int:
+    """What the envelope leaves: array header, correlation id or nil, code, header of the text."""
+    return body_max - 1 - (18 if has_correlation else 1) - (3 if failure.code < 2**16 else 5) - 3
 
 
 def text_for(failure: Failure, *, body_max: int, has_correlation: bool) -> str:
@@ -194,7 +195,7 @@ def text_for(failure: Failure, *, body_max: int, has_correlation: bool) -> str:
     text is cut where it is too long; should that not do, fields that only people need go first
     and the rest after them. The result is valid JSON unless the failure came with other text.
     """
-    room = body_max - _ENVELOPE - (_CORRELATION_SIZE if has_correlation else 1)
+    room = _room(failure, body_max, has_correlation=has_correlation)
     fields = {name: _printable(value) for name, value in failure.fields.items()}
     if not fields and failure.text:
         return str(_printable(failure.text)).encode()[:room].decode(errors="ignore")
