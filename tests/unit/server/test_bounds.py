@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -45,6 +46,13 @@ async def test_garbage_ends_its_connection_after_the_answers_before_it(garbage, 
         assert Landed((3,)) == await other.ask(write(1))
         assert 1 == scene.count("server.protocol_violated")
         assert 0 == scene.server.admission.held
+
+
+async def test_a_farewell_survives_all_that_its_client_still_sends():
+    async with running() as scene, dial(scene.port) as peer:
+        await peer.send_bytes(peer.frames([write(1)]) + header(type=13) + bytes(900_000))
+        assert Landed((1,)) == await peer.answer()
+        assert PROTOCOL_ERROR == await peer.rest()
 
 
 async def test_nothing_after_garbage_is_carried_out():
@@ -173,18 +181,21 @@ async def test_too_much_unsent_drops_a_client_at_once():
 
 async def test_too_much_unsent_over_all_connections_drops_the_one_that_was_choked_first():
     limits = Limits(admitted_bytes_max=4 * MIB)
-    async with running(limits) as scene, dial(scene.port) as other:
+    async with running(limits) as scene, dial(scene.port) as other, AsyncExitStack() as stack:
         await fill(other, 1, count=10, size=100_000)
-        async with dial(scene.port) as a, dial(scene.port) as b, dial(scene.port) as c:
-            slow = [a, b, c, *[]]
-            for peer in slow:
-                peer.writer.transport.pause_reading()
-            for _ in range(6):
-                for peer in slow:
-                    await peer.send(Read(key(1)))
-            await asyncio.sleep(1)
+        slow = [await stack.enter_async_context(dial(scene.port)) for _ in range(8)]
+        for peer in slow:
+            peer.writer.transport.pause_reading()
+            await peer.send(Read(key(1)))
+            await asyncio.sleep(0.1)
             assert scene.server.unsent_bytes <= 4 * MIB
-            assert isinstance(await other.ask(write(2)), Landed)
+        assert 3 <= scene.server.counters.dropped_slow <= 5
+        assert isinstance(await other.ask(write(2)), Landed)
+        for peer in slow:
+            peer.writer.transport.resume_reading()
+        with pytest.raises(EOFError):
+            await slow[0].answer()
+        assert isinstance(await slow[-1].answer(), Page)
 
 
 # --- those who send too much ----------------------------------------------------------------------

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from landed.limits import Limits
 from landed.log import (
     FeedPage,
     FeedRead,
@@ -79,6 +80,16 @@ async def test_an_early_refusal_waits_for_the_answers_before_it():
         assert SequenceInFlight(None, 5, 5) == in_flight
         assert VersionConflict(None, 9, 1) == conflict
         assert SequenceTaken(None, 5, 5) == await peer.ask(write(1, 5))
+
+
+async def test_answers_keep_their_order_although_a_later_one_is_ready_first():
+    async with running(Limits(group_writes_max=1)) as scene, dial(scene.port) as peer:
+        await peer.send(write(1), write(2), write(3), write(3, expected=9), write(4))
+        *landed, conflict, last = await peer.answers(5)  # each is matched by its correlation id
+        assert [Landed((1,))] * 3 == landed
+        assert VersionConflict(None, 9, 1) == conflict
+        assert Landed((1,)) == last
+        assert 4 == scene.count("lane.committed")
 
 
 async def test_a_request_split_at_every_byte_is_one_request():
