@@ -43,7 +43,7 @@ class CodeClass(Enum):
 
     NOT_APPLIED = "not applied; the same request would fail again"
     RETRY = "not applied, transient; send again, elsewhere or later"
-    APPLIED_EARLIER = "applied before, durable; this attempt did nothing"
+    APPLIED_EARLIER = "consumed before, durably, by whoever; this attempt did nothing"
     IN_FLIGHT = "this attempt did nothing; an earlier one is undecided, so hold the sequence"
     UNKNOWN = "may be applied, may still become applied, may be rolled back"
     READ_SIDE = "no change was asked for"

@@ -99,6 +99,11 @@ _READ: Final[Mapping[type, Callable[[Fields], Refusal | Unknown]]] = {
 }
 
 
+def codes_sent() -> frozenset[int]:
+    """The numbers of this product's own refusals."""
+    return frozenset(code for codes in _VALUES.values() for code in codes)
+
+
 def number_of(fields: Fields, name: str) -> int | None:
     """Take an unsigned 64-bit number out of detail fields.
 
