@@ -42,7 +42,7 @@ class Finding:
     @property
     def marks(self) -> frozenset[str]:
         """The interesting states it went through."""
-        return frozenset(marks_of(self.history))
+        return marks_of(self.history)
 
 
 class Report(NamedTuple):

@@ -77,6 +77,15 @@ class Look(NamedTuple):
     version: int
 
 
+class Shipped(NamedTuple):
+    """An event that the stranger knows to be in the log."""
+
+    key: AggregateKey
+    client_seq: int
+    event_id: EventId
+    cents: int
+
+
 @dataclass(slots=True)
 class Truth:
     """What the log holds at the end."""
@@ -100,6 +109,7 @@ class History:
         self.requests: list[Request] = []
         self.calls: list[Call] = []
         self.looks: list[Look] = []
+        self.shipped: list[Shipped] = []
         self.truth = Truth()
         self.now: Callable[[], float] = float
         """The loop's time; set when the world begins."""

@@ -183,7 +183,7 @@ class SimLoop(base_events.BaseEventLoop):
                 ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
 
     def _advance(self) -> None:
@@ -241,8 +241,7 @@ class SimLoop(base_events.BaseEventLoop):
         _refuse_unknown(ssl, sock)
         if host is None or port is None:
             raise ValueError("host and port must be said")
-        transport = await self.network.connect(protocol_factory, host, port)
-        return transport, transport.get_protocol()
+        return await self.network.connect(protocol_factory, host, port)
 
     async def getaddrinfo(  # type: ignore[override]
         self, host: str | None, port: int | str | None, **_options: object

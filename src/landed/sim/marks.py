@@ -6,48 +6,64 @@ is a hole in the explorer, and a test fails on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from landed.commands import Done, How
-from landed.sim.history import Entry, History
+from landed.sim.history import History
 
-_OF_ENTRIES: Final[dict[str, Callable[[Entry], bool]]] = {
-    "unknown outcome": lambda e: e.what == "log.wrote" and e.fields["answer"] == "OutcomeUnknown",
-    "conflict (2003)": lambda e: e.what == "log.wrote" and e.fields["answer"] == "VersionConflict",
-    "taken (2002)": lambda e: e.what == "log.wrote" and e.fields["answer"] == "SequenceTaken",
-    "in flight (2013)": lambda e: (
-        e.what == "log.wrote" and e.fields["answer"] == "SequenceInFlight"
+_ALWAYS: Final = "any"
+
+_OF_ENTRIES: Final[dict[str, tuple[str, dict[object, str]]]] = {
+    "log.wrote": (
+        "answer",
+        {
+            "OutcomeUnknown": "unknown outcome",
+            "VersionConflict": "conflict (2003)",
+            "SequenceTaken": "taken (2002)",
+            "SequenceInFlight": "in flight (2013)",
+        },
     ),
-    "taken: ours": lambda e: e.what == "log.asked_owner" and e.fields["owner"] == "ours",
-    "taken: a sibling's": lambda e: e.what == "log.asked_owner" and e.fields["owner"] == "sibling",
-    "taken: unwritten": lambda e: e.what == "log.asked_owner" and e.fields["owner"] == "unwritten",
-    "flush failed": lambda e: e.what == "lane.flush_failed",
-    "group of several": lambda e: e.what == "lane.committed" and e.fields["changes"] > 1,  # type: ignore[operator]
-    "lost before": lambda e: e.what == "net.lost_before",
-    "lost after": lambda e: e.what == "net.lost_after",
-    "reset": lambda e: e.what == "net.reset",
-    "half closed": lambda e: e.what == "net.half_closed",
-    "dial refused": lambda e: e.what == "net.refused",
-    "dial unanswered": lambda e: e.what == "net.deaf",
-    "wall clock stepped": lambda e: e.what == "disturb.wall_step",
-    "connections reset": lambda e: e.what == "disturb.reset_host",
-    "replica restarted": lambda e: e.what == "replica.killed",
-    "answer unheard": lambda e: e.what == "caller.unheard",
+    "log.asked_owner": (
+        "owner",
+        {
+            "ours": "taken: ours",
+            "sibling": "taken: a sibling's",
+            "unwritten": "taken: unwritten",
+        },
+    ),
+    "lane.flush_failed": ("", {_ALWAYS: "flush failed"}),
+    "net.lost_before": ("", {_ALWAYS: "lost before"}),
+    "net.lost_after": ("", {_ALWAYS: "lost after"}),
+    "net.reset": ("", {_ALWAYS: "reset at a byte"}),
+    "net.half_closed": ("", {_ALWAYS: "half closed"}),
+    "net.refused": ("", {_ALWAYS: "dial refused"}),
+    "net.deaf": ("", {_ALWAYS: "dial unanswered"}),
+    "disturb.wall_step": ("", {_ALWAYS: "wall clock stepped"}),
+    "disturb.reset_host": ("", {_ALWAYS: "every connection of a host reset"}),
+    "replica.killed": ("", {_ALWAYS: "replica restarted"}),
+    "caller.unheard": ("", {_ALWAYS: "answer unheard"}),
 }
+"""Word of an entry to the field that says which mark it is, and the mark for each value."""
 
 
-def marks_of(history: History) -> Iterator[str]:
-    """Every mark a world reached, each once."""
-    yield from {
-        mark: None
-        for entry in history.entries
-        for mark, is_reached in _OF_ENTRIES.items()
-        if is_reached(entry)
-    }
-    yield from {_outcome_mark(call.outcome): None for call in history.calls}
-    yield from _of_calls(history)
-    yield from _of_evictions(history)
+def marks_of(history: History) -> frozenset[str]:
+    """Every mark a world reached."""
+    marks = set()
+    for entry in history.entries:
+        rule = _OF_ENTRIES.get(entry.what)
+        if rule is not None:
+            field, by_value = rule
+            mark = by_value.get(entry.fields[field] if field else _ALWAYS)
+            if mark is not None:
+                marks.add(mark)
+        elif entry.what == "lane.committed" and entry.fields["changes"] != 1:
+            marks.add("several changes in one flush")
+    marks.update(_outcome_mark(call.outcome) for call in history.calls)
+    marks.update(_of_calls(history))
+    marks.update(_of_evictions(history))
+    marks.update(_of_late_writes(history))
+    return frozenset(marks)
 
 
 def _outcome_mark(outcome: object) -> str:
@@ -92,9 +108,31 @@ def _of_evictions(history: History) -> Iterator[str]:
             folded[at] = since
 
 
+def _of_late_writes(history: History) -> Iterator[str]:
+    """A write reaches the engine when whoever sent it has given it up."""
+    given_up: set[object] = set()
+    for entry in history.entries:
+        if entry.what == "log.wrote" and entry.fields["answer"] == "OutcomeUnknown":
+            given_up.add(entry.fields["legs"])
+        elif entry.what == "engine.took" and entry.fields["legs"] in given_up:
+            yield "write arrives after it was given up"
+            return
+        elif entry.what == "log.write":
+            given_up.discard(entry.fields["legs"])
+
+
 ALL_MARKS: Final[tuple[str, ...]] = (
-    *_OF_ENTRIES,
-    "outcome: cut off",
+    *(
+        mark
+        for _, by_value in _OF_ENTRIES.values()
+        for mark in by_value.values()
+        if mark != "taken: unwritten"  # needs a trim or a delete, which no world has yet
+    ),
+    "several changes in one flush",
+    "write arrives after it was given up",
+    "two calls of one request at once",
+    "original answer on the other replica",
+    "account evicted and folded again",
     "outcome: done, fresh",
     "outcome: done, original",
     "outcome: done, rebuilt",
@@ -103,8 +141,6 @@ ALL_MARKS: Final[tuple[str, ...]] = (
     "outcome: Conflicted",
     "outcome: Unresolved",
     "outcome: Unavailable",
-    "original answer on the other replica",
-    "two calls of one request at once",
-    "account evicted and folded again",
+    "outcome: cut off",
 )
 """Every mark there is, for a table that also shows what was not reached."""

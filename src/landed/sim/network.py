@@ -164,7 +164,9 @@ class Network:
         """Free a port."""
         self._servers.pop(address, None)
 
-    async def connect(self, factory: Factory, host: str, port: int) -> SimTransport:
+    async def connect(
+        self, factory: Factory, host: str, port: int
+    ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         """Dial a host and port; half a round trip later the other side has it.
 
         Raises:
@@ -195,14 +197,13 @@ class Network:
         server.accept(transport)
         try:
             await self._pass(self._delay())
-            if transport.is_closing():  # reset before the dialler knew of it
-                raise connection_error(errno.ECONNRESET)
-            transport.start(factory())
+            protocol = factory()
+            transport.start(protocol)
             await self._pass(0)  # as on the real loop, the caller goes on after connection_made
         except BaseException:
             transport.abort()
             raise
-        return transport
+        return transport, protocol
 
     def reset_host(self, host: str) -> None:
         """Reset every connection that begins or ends on a host; each side learns of it by itself."""

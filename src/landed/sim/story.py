@@ -56,6 +56,8 @@ def _sentence(entry: Entry, names: Mapping[AggregateKey, str]) -> str:
         case "log.read" if "key" in fields:
             since, versions = fields["since"], fields["versions"]
             return f"{who}reads {_say(fields['key'], names)} from {since}: {versions}"
+        case _:
+            pass
     rest = ", ".join(f"{name} {_say(value, names)}" for name, value in fields.items())
     return f"{who}{entry.what}" + (f" ({rest})" if rest else "")
 
@@ -73,7 +75,8 @@ def _say(value: object, names: Mapping[AggregateKey, str]) -> str:
                 f"transfer {cents} from {names[account_key(source)]} to "
                 f"{names[account_key(target)]}"
             )
-    return str(value)
+        case _:
+            return str(value)
 
 
 def _legs(legs: object, names: Mapping[AggregateKey, str]) -> str:
@@ -96,4 +99,5 @@ def _outcome(outcome: object) -> str:
             return f"Done, {outcome.how.value}: {results}"
         case Rejected():
             return f"Rejected, {outcome.reason.code}, on {outcome.states}"
-    return str(outcome)
+        case _:
+            return str(outcome)

@@ -137,9 +137,16 @@ class SimTransport(asyncio.Transport):
     # --- life ---------------------------------------------------------------------------------
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tie it to its protocol: ``connection_made`` comes soon, then what has arrived."""
+        """Tie it to its protocol: ``connection_made`` comes soon, then what has arrived.
+
+        A connection that is reset before its dialler knew of it is made all the same, as on the
+        real loop, and lost a moment later: whoever dialled goes on in between.
+        """
         self.set_protocol(protocol)
         self._soon(self._make)
+        if self._lost:
+            reset = connection_error(errno.ECONNRESET)
+            self._loop.call_at(self._medium.arrival(), self._tell_lost, reset, context=self.context)
 
     def _make(self) -> None:
         assert self._protocol is not None
@@ -190,7 +197,10 @@ class SimTransport(asyncio.Transport):
             code = connection_error(errno.ECONNRESET) if self._inbox else None
             self._launch(b"", is_end=code is None, error=code)
         self._inbox.clear()
-        self._soon(self._tell_lost, error)
+        if self._protocol is None:  # not started: there is nobody to tell
+            self._on_lost(self)
+        else:
+            self._soon(self._tell_lost, error)
 
     def _tell_lost(self, error: Exception | None) -> None:
         protocol, self._protocol = self._protocol, None

@@ -1,7 +1,8 @@
-"""A ``Log`` that writes down what it was asked and what came back, and changes nothing.
+"""A log and an engine that write down what they are asked and what comes back, and change nothing.
 
-It stands between a replica's loop and its pool, where the loop sees the log: the timeline and most
-coverage marks are made of its notes, whatever the rooms around it note themselves.
+``WatchedLog`` stands between a replica's loop and its pool, ``WatchedEngine`` between the server and
+the engine: what one was asked once must not reach the other twice. The timeline and most coverage
+marks are made of their notes, whatever the rooms around them note themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from landed.client.log import Log, LogInfo, for_decisions
-from landed.errors import LandedError
+from landed.engines.port import Done, Engine, LogIdentity
 from landed.ids import AggregateKey
 from landed.log import (
     Batch,
@@ -23,6 +24,7 @@ from landed.log import (
     Landed,
     Page,
     Read,
+    Request,
     Trim,
     Write,
 )
@@ -50,14 +52,12 @@ class WatchedLog:
         number = call.number if call else 0
         if call:
             call.writes += 1
-        legs = tuple(
-            (leg.key, leg.expected_version, leg.events[0].client_seq) for leg in write.legs
-        )
-        self._note("log.write", call=number, legs=legs)
+        event_id = write.legs[0].events[0].event_id
+        self._note("log.write", call=number, legs=legs_of(write), event_id=event_id)
         try:
             landed = await self._log.write(write, timeout_s=timeout_s)
         except BaseException as error:
-            self._note_error("log.wrote", number, error)
+            self._note_error("log.wrote", number, error, legs=legs_of(write))
             raise
         self._note("log.wrote", call=number, answer="landed", versions=landed.versions)
         return landed
@@ -86,7 +86,7 @@ class WatchedLog:
                 call=number,
                 key=read.key,
                 seq=read.filters.min_client_seq,
-                owner=_owner(page, read.filters.min_client_seq, call),
+                owner=self._owner(page, read.filters.min_client_seq),
             )
         return page
 
@@ -134,19 +134,56 @@ class WatchedLog:
     def _note(self, what: str, **fields: object) -> None:
         self._history.note(self._host, what, **fields)
 
-    def _note_error(self, what: str, number: int, error: BaseException) -> None:
-        if isinstance(error, LandedError):
-            name = type(error).__name__.removesuffix("Error")
-            self._note(what, call=number, answer=name, detail=str(error))
-        else:
-            self._note(what, call=number, answer=type(error).__name__)
+    def _owner(self, page: Page, seq: int) -> str:
+        """Whose the contested sequence is, as the log tells."""
+        call = CALL.get()
+        for batch in page.batches:
+            for event in batch.events:
+                if event.client_seq == seq:
+                    is_ours = call is None or event.event_id == call.request.event_id
+                    return "ours" if is_ours else "sibling"
+        return "unwritten"
+
+    def _note_error(self, what: str, number: int, error: BaseException, **fields: object) -> None:
+        name = type(error).__name__.removesuffix("Error")
+        self._note(what, call=number, answer=name, detail=str(error), **fields)
 
 
-def _owner(page: Page, seq: int, call: Call | None) -> str:
-    """Whose the contested sequence is, as the log tells."""
-    for batch in page.batches:
-        for event in batch.events:
-            if event.client_seq == seq:
-                is_ours = call is not None and event.event_id == call.request.event_id
-                return "ours" if is_ours else "sibling"
-    return "unwritten"
+class WatchedEngine:
+    """Note every write that reaches the engine of one host. Implements ``Engine``."""
+
+    def __init__(self, engine: Engine, history: History, host: str) -> None:
+        self._engine = engine
+        self._history = history
+        self._host = host
+
+    @property
+    def identity(self) -> LogIdentity:
+        """See ``Engine.identity``."""
+        return self._engine.identity
+
+    @property
+    def position(self) -> int:
+        """See ``Engine.position``."""
+        return self._engine.position
+
+    @property
+    def is_stopped(self) -> bool:
+        """See ``Engine.is_stopped``."""
+        return self._engine.is_stopped
+
+    def submit(self, request: Request, done: Done, /) -> None:
+        """See ``Engine.submit``."""
+        if isinstance(request, Write):
+            event_id = request.legs[0].events[0].event_id
+            self._history.note(self._host, "engine.took", legs=legs_of(request), event_id=event_id)
+        self._engine.submit(request, done)
+
+    async def close(self) -> None:
+        """See ``Engine.close``."""
+        await self._engine.close()
+
+
+def legs_of(write: Write) -> tuple[tuple[AggregateKey, int | None, int], ...]:
+    """What a write insists on: for each leg its key, its guard and its lowest sequence."""
+    return tuple([(leg.key, leg.expected_version, leg.events[0].client_seq) for leg in write.legs])

@@ -12,24 +12,25 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from landed.accounts.domain import Kind, Movement, account_key, encode
+from landed.accounts.domain import account_key
 from landed.client.embedded import EmbeddedLog
-from landed.client.options import PoolOptions
-from landed.client.pool import Pool
-from landed.errors import AggregateMissingError, LandedError, StorageError
+from landed.errors import AggregateMissingError, StorageError
+from landed.facts import forget
 from landed.ids import AggregateKey
-from landed.log import ANY, Batch, Event, FeedRead, Read, Write
+from landed.log import Batch, FeedRead, Read
 from landed.server.listener import Server, serve
 from landed.sim.disk import Disk
 from landed.sim.history import Call, History, Look, Request, Truth
 from landed.sim.loop import on_host, sim_loop
 from landed.sim.plan import Plan
 from landed.sim.replica import Replica, ReplicaDownError
+from landed.sim.stranger import be_a_stranger
+from landed.sim.watched import WatchedEngine
 
 SERVICE: Final = UUID("5e771ce0-0000-4000-8000-000000000001")
-STRANGER: Final = UUID("57ae9e50-0000-4000-8000-000000000002")
 _SERVER: Final = "server"
 _PORT: Final = 10_000
+_ADDRESS: Final = f"{_SERVER}:{_PORT}"
 _AFTERMATH_S: Final = 60.0
 """Long enough for the last stalled segment to arrive and the last idle connection to be dropped."""
 
@@ -57,20 +58,20 @@ class World:
                 note = history.noter(_SERVER)
                 clock = sim_loop().clock()
                 self._engine = await self._disk.open(clock=clock, note=note)
+                watched = WatchedEngine(self._engine, history, _SERVER)
                 self._server = await serve(
-                    self._engine, host=_SERVER, port=_PORT, clock=clock, note=note
+                    watched, host=_SERVER, port=_PORT, clock=clock, note=note
                 )
             self._replicas = [
-                Replica(f"replica-{n + 1}", plan, history, f"{_SERVER}:{_PORT}")
-                for n in range(plan.replicas)
+                Replica(f"replica-{n + 1}", plan, history, _ADDRESS) for n in range(plan.replicas)
             ]
             await self._be_rough()
             await self._be_calm()
             for replica in self._replicas:
                 await replica.close()
             await self._server.close()
-            history.truth = await self._read_log()
             await self._engine.close()
+            history.truth = await self._read_log()
         finally:
             self._disk.erase()
 
@@ -80,7 +81,7 @@ class World:
         async with asyncio.TaskGroup() as others:
             others.create_task(self._disturb())
             if self._plan.stranger:
-                others.create_task(self._be_a_stranger())
+                others.create_task(be_a_stranger(self._plan, self._history, _ADDRESS))
             async with asyncio.TaskGroup() as callers:
                 for number, requests in enumerate(self._plan.callers):
                     rng = sim_loop().stream(f"caller/{number}")
@@ -128,11 +129,12 @@ class World:
         return call
 
     def _is_promised(self, request: Request) -> bool:
-        """A call begun now ends within the window that the request was promised."""
+        """A call begun now ends within the time that the request was promised."""
         if not request.began_at:
             return True
         policy = self._plan.policy
-        return sim_loop().time() + policy.deadline_s < request.began_at + policy.window_s
+        promised_s = max(policy.window_s, policy.scan_horizon_s or 0.0)
+        return sim_loop().time() + policy.deadline_s < request.began_at + promised_s
 
     async def _look(self, rng: Random) -> None:
         replica, key = rng.choice(self._replicas), rng.choice(self._keys)
@@ -142,32 +144,6 @@ class World:
             self._history.looks.append(
                 Look(key, replica.name, began_at, sim_loop().time(), seen.state, seen.version)
             )
-
-    async def _be_a_stranger(self) -> None:
-        """Another service: it writes to the same accounts and knows nothing of the fleet."""
-        rng = sim_loop().stream("stranger")
-        with on_host("stranger"):
-            pool = Pool(PoolOptions(addresses=(f"{_SERVER}:{_PORT}",)), jitter=rng)
-        try:
-            for number in range(rng.randint(1, 4)):
-                await asyncio.sleep(self._plan.pause_s * rng.random())
-                # It may well have taken its event id from the same upstream request.
-                event_id = rng.choice(rng.choice(self._plan.callers)).event_id
-                event = Event.new(
-                    Kind.DEPOSITED,
-                    encode(Movement(Kind.DEPOSITED, rng.randint(1, 100))),
-                    client_seq=number + 1,
-                    event_id=event_id,
-                )
-                write = Write.to(
-                    rng.choice(self._keys), [event], client_id=STRANGER, expected_version=ANY
-                )
-                try:
-                    await pool.write(write, timeout_s=5.0)
-                except LandedError as error:
-                    self._history.note("stranger", "log.wrote", answer=type(error).__name__)
-        finally:
-            await pool.close()
 
     async def _disturb(self) -> None:
         plan, rng = self._plan, self._rng
@@ -212,13 +188,9 @@ class World:
         self._engine.gate.slow_s = 0.0
         self._engine.gate.fails_next = None
         self._history.note("world", "world.calm")
-        # Requests whose window is still open are asked for before it closes.
-        rng = self._rng
-        for requests in self._plan.callers:
-            for request in requests:
-                if request.began_at and self._is_promised(request):
-                    await rng.choice(self._replicas).call(request, is_last=True)
+        await self._ask_once_more()
         await asyncio.sleep(_AFTERMATH_S)
+        await self._ask_once_more()
         for replica in self._replicas:
             for key in self._keys:
                 began_at = sim_loop().time()
@@ -228,8 +200,22 @@ class World:
                     Look(key, replica.name, began_at, sim_loop().time(), seen.state, seen.version)
                 )
 
+    async def _ask_once_more(self) -> None:
+        """Ask for every request that is still promised its answer, on any replica."""
+        for requests in self._plan.callers:
+            for request in requests:
+                if request.began_at and self._is_promised(request):
+                    await self._rng.choice(self._replicas).call(request, is_last=True)
+
     async def _read_log(self) -> Truth:
-        log = EmbeddedLog(self._engine)
+        """What is on the disk, read by somebody who knows nothing else."""
+        engine = await self._disk.open(clock=sim_loop().clock("auditor"), note=forget)
+        try:
+            return await self._read(EmbeddedLog(engine))
+        finally:
+            await engine.close()
+
+    async def _read(self, log: EmbeddedLog) -> Truth:
         truth = Truth()
         for key in self._keys:
             truth.batches[key] = await _every_batch(log, key)

@@ -16,6 +16,9 @@ from landed.sim.invariants.feed import the_feed_agrees_with_the_log
 from landed.sim.invariants.once import a_request_lands_at_most_once
 from landed.sim.invariants.original import a_retry_gets_the_original_answer
 from landed.sim.invariants.recent import a_look_sees_what_was_answered_before
+from landed.sim.invariants.sent import a_write_is_sent_at_most_once
+from landed.sim.invariants.shipped import an_unguarded_writer_lands_once
+from landed.sim.invariants.taken import taken_is_said_behind_the_guard
 from landed.sim.invariants.whole import a_transfer_lands_whole
 
 Invariant = Callable[[History], Iterator[str]]
@@ -30,6 +33,9 @@ INVARIANTS: tuple[Invariant, ...] = (
     balances_fold_from_the_log,
     a_look_sees_what_was_answered_before,
     the_feed_agrees_with_the_log,
+    a_write_is_sent_at_most_once,
+    taken_is_said_behind_the_guard,
+    an_unguarded_writer_lands_once,
 )
 """In the order in which a reader wants to hear of them: the first cause first."""
 

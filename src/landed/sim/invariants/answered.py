@@ -32,6 +32,8 @@ def every_success_is_in_the_log(history: History) -> Iterator[str]:
                     f"{told} with balance {answer.balance_cents}, "
                     f"but it was {known[answer.aggregate_version - 1]}"
                 )
+            elif answer.aggregate_version < landed[0].version:
+                yield f"{told}, which is older than the event at version {landed[0].version}"
             elif done.how is not How.REBUILT and answer.aggregate_version != landed[0].version:
                 yield f"{told}, but the event is at version {landed[0].version}"
 
