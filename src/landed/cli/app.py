@@ -15,6 +15,7 @@ import typer
 from landed import __version__
 from landed.cli.accounts import accounts
 from landed.cli.demo import demo
+from landed.cli.explore import explore
 from landed.cli.repair import log
 from landed.cli.serve import serve
 from landed.errors import ConfigurationError, LandedError
@@ -34,6 +35,7 @@ app = typer.Typer(
 
 app.command()(accounts)
 app.command()(demo)
+app.command()(explore)
 app.command()(serve)
 app.add_typer(log)
 
