@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import signal
 from collections.abc import Callable, Coroutine
@@ -102,6 +103,7 @@ def serve(
     for address in filter(None, (options.listen, options.admin)):
         _refuse_open_address(address, insecure=insecure)
     _allow_descriptors(options.limits.connections_max)
+    _calm_collector()
     run_on(loop, lambda: _serve(options))
 
 
@@ -235,6 +237,17 @@ def _allow_descriptors(connections: int) -> None:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _calm_collector() -> None:
+    """Look for cycles seldom: almost nothing here makes any.
+
+    With Python's own thresholds the collector walks the requests of every flush several times and
+    all cached heads now and then, which was a quarter of the server's time and its longest pauses.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 def _ending_of_process() -> asyncio.Future[None]:
