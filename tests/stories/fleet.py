@@ -16,7 +16,15 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from landed.accounts.decide import command_of
 from landed.accounts.domain import Accounts, Deposit, Order, Transfer, Withdrawal, account_key
 from landed.client.embedded import EmbeddedLog
-from landed.commands import Done, Outcome, Policy, SafeLoop, ServiceIdentity
+from landed.commands import (
+    Applied,
+    Done,
+    Outcome,
+    Policy,
+    SafeLoop,
+    ServiceIdentity,
+    Unresolved,
+)
 from landed.engines.lane import Lane
 from landed.engines.memory import open_memory
 from landed.ids import AggregateKey, ClientId, EventId
@@ -128,7 +136,13 @@ class Replica:
         return pause
 
     async def do(self, order: Order, key: UUID) -> Result:
-        outcome = await self.loop.execute(command_of(order, EventId(key)))
+        try:
+            outcome = await self.loop.execute(command_of(order, EventId(key)))
+        except asyncio.CancelledError:
+            # Nobody was told anything, so it may be in the log.
+            unknown = Unresolved(Applied.UNKNOWN, "cancelled")
+            self.fleet.calls.append(ledger.Answered(order, key, unknown))
+            raise
         self.fleet.calls.append(ledger.Answered(order, key, outcome))
         return outcome
 
