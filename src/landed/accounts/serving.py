@@ -49,9 +49,12 @@ async def serve(
     )
     server = _Server(config, service, on_ready)
     # uvicorn raises a signal again once it is done with it; being told to stop is no failure.
-    signal.signal(signal.SIGTERM, lambda *_: server.handle_exit(signal.SIGTERM, None))
-    async with service.running():
-        await server.serve(sockets=[listening])
+    before = signal.signal(signal.SIGTERM, lambda *_: server.handle_exit(signal.SIGTERM, None))
+    try:
+        async with service.running():
+            await server.serve(sockets=[listening])
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Server(uvicorn.Server):

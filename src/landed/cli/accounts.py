@@ -132,14 +132,15 @@ async def _serve(log: str, settings: Settings, address: Address, *, is_verbose: 
         listening = bind(address.host, address.port)
     except OSError as e:
         raise ListenFailedError(address.host, address.port, e.strerror or str(e)) from None
-    note = log_to(LogFormat.TEXT, SystemClock(), is_verbose=is_verbose)
-    service = AccountService(log, settings, note=note)
-    bound = Address(address.host, listening.getsockname()[1])
-    await serve(
-        service,
-        listening,
-        on_ready=lambda: typer.echo(f"landed accounts: listening on http://{bound}"),
-    )
+    with listening:
+        note = log_to(LogFormat.TEXT, SystemClock(), is_verbose=is_verbose)
+        service = AccountService(log, settings, note=note)
+        bound = Address(address.host, listening.getsockname()[1])
+        await serve(
+            service,
+            listening,
+            on_ready=lambda: typer.echo(f"landed accounts: listening on http://{bound}"),
+        )
 
 
 def _refuse_unknown_callers(

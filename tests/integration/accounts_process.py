@@ -1,0 +1,91 @@
+"""Real replicas of the account service, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from tests.integration.process import READY_S, Serving
+
+CLIENT_ID = "0d9e9cd1-0000-4000-8000-000000000001"
+
+
+class Process:
+    """A ``landed`` command that says where it listens, and is gone when the block ends."""
+
+    def __init__(self, *arguments: str, ready: str, cwd: Path | None = None, **environment: str):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "landed", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, **environment},
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline().rstrip("\n")
+        if not self.line.startswith(ready):
+            self.process.kill()
+            raise AssertionError(f"not ready: {self.line!r} {self.process.communicate()[1]!r}")
+        self.url = "http://" + self.line.rpartition("http://")[2]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Ask it to end. Returns its exit code and what it wrote to standard error."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=READY_S)
+        return self.process.returncode, errors
+
+    def kill(self) -> None:
+        """As the power would."""
+        self.process.kill()
+        self.process.communicate(timeout=READY_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+def replica(log_port: int, name: str, *flags: str) -> Process:
+    """One replica on a log server."""
+    return Process(
+        *("accounts", "--listen", "127.0.0.1:0", "--log", f"landed://127.0.0.1:{log_port}"),
+        *("--projection", "memory", "--client-id", CLIENT_ID, "--replica", name, *flags),
+        ready="landed accounts: listening on http://127.0.0.1:",
+    )
+
+
+class Fleet:
+    """A log server on SQLite and some replicas."""
+
+    def __init__(self, folder: Path, count: int):
+        self._stack = ExitStack()
+        self._folder = folder
+        self._count = count
+        self.replicas: list[Process] = []
+
+    def __enter__(self) -> Self:
+        self.log = self._stack.enter_context(Serving(f"sqlite:///{self._folder}/log.sqlite"))
+        for number in range(self._count):
+            self.add(f"replica-{number}")
+        return self
+
+    def add(self, name: str) -> Process:
+        """Start one more."""
+        added = self._stack.enter_context(replica(self.log.port, name))
+        self.replicas.append(added)
+        return added
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.__exit__(*error)  # type: ignore[arg-type]
