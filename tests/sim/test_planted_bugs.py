@@ -1,0 +1,131 @@
+"""Rules broken on purpose: a simulator that finds nothing proves nothing unless it finds these.
+
+Each test patches one rule away, in the test only, and counts how many seeds it takes to notice.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from landed.client import routing
+from landed.commands import steps
+from landed.commands.moves import At, Saw
+from landed.engines import lane
+from landed.engines.memory import MemoryStore
+from landed.errors import OutcomeUnknownError
+from landed.log import SequenceInFlight, SequenceTaken
+from landed.log.write import ANY
+from landed.projections import MemoryProjection
+from landed.sim.explore import explore
+
+SEEDS = 150
+
+
+def first_violations(seeds: int = SEEDS, *, worlds: int = 1) -> set[str]:
+    """The invariants broken in the first world, or worlds, that are not clean."""
+    broken = (report for report in explore(range(seeds)) if report.violations)
+    return {
+        violation.invariant for report in islice(broken, worlds) for violation in report.violations
+    }
+
+
+def test_a_loop_that_takes_a_fresh_sequence_after_unknown_without_looking_is_found(monkeypatch):
+    recognise = steps._recognise
+
+    def look_only_once(call):
+        return recognise(call) if call.attempts == 1 else Saw.NO_HIT
+
+    async def judge_nothing(call):
+        return Saw.DEAD if call.unknown else Saw.CLEAR
+
+    monkeypatch.setattr(steps, "_recognise", look_only_once)
+    monkeypatch.setitem(steps.STEPS, At.JUDGE, judge_nothing)
+    assert "a_request_lands_at_most_once" in first_violations()
+
+
+def test_a_projection_without_its_index_is_found(monkeypatch):
+    view = MemoryProjection._view
+
+    def forgetful(self, key, event_id, domain):
+        return view(self, key, None, domain)
+
+    monkeypatch.setattr(MemoryProjection, "_view", forgetful)
+    assert "a_request_lands_at_most_once" in first_violations()
+
+
+def test_a_cursor_that_moves_without_its_answer_is_found(monkeypatch):
+    record = MemoryProjection.record
+
+    async def moves_only_the_cursor(self, steps):
+        await record(self, [step.__class__(**{**_fields(step), "entries": ()}) for step in steps])
+
+    monkeypatch.setattr(MemoryProjection, "record", moves_only_the_cursor)
+    assert "a_request_lands_at_most_once" in first_violations()
+
+
+def _fields(step):
+    return {name: getattr(step, name) for name in step.__slots__}
+
+
+def test_a_judge_that_asks_for_the_sequence_before_the_guard_is_found(monkeypatch):
+    judge = lane.judge_write
+
+    def swapped(write, tail, **rest):
+        unguarded = write._replace(
+            legs=tuple(leg._replace(expected_version=ANY) for leg in write.legs)
+        )
+        result = judge(unguarded, tail, **rest)
+        is_sequence = isinstance(result, SequenceTaken | SequenceInFlight)
+        return result if is_sequence else judge(write, tail, **rest)
+
+    monkeypatch.setattr(lane, "judge_write", swapped)
+    assert "taken_is_said_behind_the_guard" in first_violations()
+
+
+def test_a_pool_that_sends_again_after_unknown_is_found(monkeypatch):
+    sent = routing._sent
+
+    async def sends_again(cluster, address, request, call):
+        outcome = await sent(cluster, address, request, call)
+        if isinstance(outcome, OutcomeUnknownError):
+            return await sent(cluster, address, request, call)
+        return outcome
+
+    monkeypatch.setattr(routing, "_sent", sends_again)
+    assert "a_write_is_sent_at_most_once" in first_violations()
+
+
+def test_a_loop_that_takes_taken_for_success_is_found(monkeypatch):
+    async def believes(call):
+        return Saw.OURS
+
+    monkeypatch.setattr(steps, "_ask_owners", lambda call, attempt, legs: believes(call))
+    assert "every_success_is_in_the_log" in first_violations(600)
+
+
+def test_a_lane_that_answers_before_the_flush_is_found(monkeypatch):
+    roll_back = lane.Lane._roll_back
+
+    def claims_success(self, error):
+        for group in list(self._groups):
+            for done, answer in group.answers:
+                done(answer)
+            group.answers.clear()
+        roll_back(self, error)
+
+    monkeypatch.setattr(lane.Lane, "_roll_back", claims_success)
+    assert "every_success_is_in_the_log" in first_violations()
+
+
+def test_a_store_that_keeps_half_a_transfer_is_found(monkeypatch):
+    commit = MemoryStore.commit
+
+    def half(self, group):
+        commit(self, group[:1])
+
+    monkeypatch.setattr(MemoryStore, "commit", half)
+    assert "a_transfer_lands_whole" in first_violations(worlds=10)
+
+
+def test_nothing_is_found_where_nothing_is_broken():
+    assert set() == first_violations(20)
