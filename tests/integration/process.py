@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,20 @@ class Serving:
             self.process.kill()
             raise AssertionError(f"not ready: {line!r} {self.process.communicate()[1]!r}")
         self.port = int(line.rpartition(":")[2])
+        self.admin = 0
+        if "--admin" in flags:
+            line = self.process.stdout.readline()
+            assert line.startswith("landed: metrics on http://127.0.0.1:")
+            self.admin = int(line.rpartition(":")[2].partition("/")[0])
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the operator's port."""
+        url = f"http://127.0.0.1:{self.admin}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=READY_S) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
     def kill(self) -> None:
         """As the power would: SIGKILL, nothing is said goodbye to."""

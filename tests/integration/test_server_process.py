@@ -2,11 +2,11 @@
 
 import asyncio
 import json
+import re
 import signal
-import socket
-import urllib.error
-import urllib.request
+from contextlib import AsyncExitStack
 
+import psutil
 import pytest
 
 from landed.log import (
@@ -131,38 +131,46 @@ def test_a_file_in_use_is_one_line_and_exit_code_1(tmp_path):
         assert "landed serve" in ended.stderr
 
 
-def get(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
 async def test_the_operators_port_tells_what_happened():
-    admin = free_port()
-    flags = ("--admin", f"127.0.0.1:{admin}", "--log-format", "json", "--verbose")
+    flags = ("--admin", "127.0.0.1:0", "--log-format", "json", "--verbose")
     with Serving("memory:", *flags) as serving:
         async with dial(serving.port) as peer:
             await peer.send(write(1), Read(key(1)), write(1, expected=7))
             await peer.answers(3)
-            status, text = await asyncio.to_thread(get, admin, "/metrics")
+            status, text = await asyncio.to_thread(serving.get, "/metrics")
         assert 200 == status
         assert 'landed_requests_total{operation="write"} 2\n' in text
         assert 'landed_requests_total{operation="read"} 1\n' in text
         assert "\nlanded_connections 1\n" in text
         assert 'landed_facts_total{name="lane.committed"} 1\n' in text
-        assert (200, "ok\n") == await asyncio.to_thread(get, admin, "/healthz")
-        assert (200, "ready\n") == await asyncio.to_thread(get, admin, "/readyz")
-        assert 404 == (await asyncio.to_thread(get, admin, "/"))[0]
+        assert (200, "ok\n") == await asyncio.to_thread(serving.get, "/healthz")
+        assert (200, "ready\n") == await asyncio.to_thread(serving.get, "/readyz")
+        assert 404 == (await asyncio.to_thread(serving.get, "/"))[0]
         code, errors = serving.stop()
     assert 0 == code
     facts = [json.loads(line) for line in errors.splitlines()]
     assert {"server.listening", "admin.listening", "lane.committed", "server.closed"} <= {
         fact["fact"] for fact in facts
     }
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_client_that_reads_nothing_is_dropped_and_memory_stays_bounded(loop):
+    flags = ("--admin", "127.0.0.1:0", "--loop", loop, "--set", "send_timeout_s=1")
+    with Serving("memory:", *flags) as serving:
+        async with dial(serving.port) as other, AsyncExitStack() as stack:
+            for _ in range(8):
+                await other.ask(write(1, value=bytes(120_000)))
+            before = psutil.Process(serving.process.pid).memory_info().rss
+            highest, dropped = before, 0
+            for _ in range(16):
+                slow = await stack.enter_async_context(dial(serving.port))
+                slow.writer.transport.pause_reading()
+                slow.writer.write(slow.frames([Read(key(1))] * 100))
+            while dropped < 16:
+                assert isinstance(await other.ask(write(2)), Landed)
+                _, text = await asyncio.to_thread(serving.get, "/metrics")
+                dropped = int(re.search(r"landed_dropped_slow_total (\d+)", text)[1])
+                highest = max(highest, psutil.Process(serving.process.pid).memory_info().rss)
+        assert highest - before < 16 * 6 * 1_000_000, "several pages for each of the slow ones"
+        assert 0 == serving.stop()[0]

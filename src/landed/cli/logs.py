@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TextIO
@@ -36,10 +37,8 @@ def log_to(
         if name in FREQUENT and not is_verbose:
             return
         at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        try:
+        with suppress(OSError):  # nobody reads it any more; a note must not raise
             print(line_of(at, name, fields), file=out or sys.stderr, flush=True)
-        except OSError:
-            pass  # nobody reads it any more; a note must not raise
 
     return note
 

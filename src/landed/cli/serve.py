@@ -6,10 +6,11 @@ import asyncio
 import gc
 import ipaddress
 import signal
+import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -160,6 +161,7 @@ async def _serve(options: ServeOptions) -> None:
     ending = _ending_of_process()
     clock = SystemClock()
     facts = FactCounts(log_to(options.log_format, clock, is_verbose=options.is_verbose))
+    asyncio.get_running_loop().set_exception_handler(_noting(facts))
     async with AsyncExitStack() as stack:
         engine = await open_engine(options.engine, options.limits, clock, facts)
         stack.push_async_callback(engine.close)
@@ -168,12 +170,17 @@ async def _serve(options: ServeOptions) -> None:
             engine, host=host, port=port, limits=options.limits, clock=clock, note=facts
         )
         stack.push_async_callback(server.close)
+        operator = None
         if options.admin is not None:
             host, port = options.admin
             operator = await serve_admin(pages(server, facts), host=host, port=port)
             stack.push_async_callback(operator.close)
             facts("admin.listening", {"host": operator.host, "port": operator.port})
+            # Once more, so that it happens first and /readyz can say what is going on.
+            stack.push_async_callback(server.close)
         typer.echo(f"landed: listening on {Address(server.host, server.port)}")
+        if operator is not None:
+            typer.echo(f"landed: metrics on http://{Address(operator.host, operator.port)}/metrics")
         await _first_of(ending, server.wait_stopped())
     if engine.is_stopped:
         raise StorageError(
@@ -181,6 +188,17 @@ async def _serve(options: ServeOptions) -> None:
             "start again to see what landed",
             is_outcome_known=False,
         )
+
+
+def _noting(note: Note) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Turn what goes wrong outside every session into a fact, with its traceback."""
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        trace = "".join(traceback.format_exception(error)) if error else ""
+        note("loop.failed", {"message": context.get("message", ""), "trace": trace})
+
+    return handle
 
 
 async def open_engine(url: str, limits: Limits, clock: Clock, note: Note) -> Lane:

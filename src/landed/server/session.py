@@ -70,9 +70,9 @@ class Session(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Copy the bytes out of the common buffer and start what they complete."""
+        shared, line = self._shared, self._line
         if self._phase is not Phase.OPEN:
             return  # what comes now is thrown away; the sweep bounds for how long
-        shared, line = self._shared, self._line
         shared.counters.received_bytes += nbytes
         if not line.unmade:
             self._since = shared.now
@@ -81,9 +81,6 @@ class Session(asyncio.BufferedProtocol):
             self._advance()
         except Exception as error:  # noqa: BLE001  # the session's edge: it fails alone
             self._fail(error)
-            return
-        if line.violation is not None:
-            self._mark()
         else:
             self._pause_if_needed()
 
@@ -198,9 +195,13 @@ class Session(asyncio.BufferedProtocol):
         """Start what can start. A client that does not take answers gets nothing started."""
         if self._is_choked:
             return
-        if self._line.advance():
+        line = self._line
+        if line.advance():
             self._since = self._shared.now
             self._shared.admission.leave(self)
+        if line.violation is not None and self._phase is Phase.OPEN:
+            self._phase = Phase.FINISHING
+            self._mark()
 
     def _send(self, frames: list[bytes]) -> None:
         transport, shared = self._transport, self._shared
@@ -240,12 +241,9 @@ class Session(asyncio.BufferedProtocol):
 
     def _settle(self) -> None:
         """Take the step that follows when everything is answered, if it is."""
-        line = self._line
-        if line.violation is not None and self._phase is Phase.OPEN:
-            self._phase = Phase.FINISHING
         if self._phase is Phase.OPEN:
             self._resume_if_possible()
-        elif not line.is_settled or self._is_choked:
+        elif not self._line.is_settled or self._is_choked:
             return
         elif self._phase is Phase.FINISHING:
             self._say_goodbye()

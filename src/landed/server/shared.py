@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from landed.engines.port import Engine
 from landed.facts import Note
@@ -12,13 +12,27 @@ from landed.limits import Limits
 from landed.server.admission import Admission
 from landed.server.counters import Counters
 
-if TYPE_CHECKING:
-    from landed.server.session import Session
-
 RECEIVE_BYTES: Final = 256 * 1024
 """What one read from a socket may bring; as much as a transport would allocate by itself."""
 CROWDED_RECEIVE_BYTES: Final = 4 * 1024
 """The same once the server holds too much: a read brings bytes before anybody can stop it."""
+
+
+class Served(Protocol):
+    """A session, as far as the others of its server and the server itself deal with it."""
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def sweep(self, now: float) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def drop_slow(self, reason: str) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Shared:
@@ -65,9 +79,9 @@ class Shared:
         self.note = note
         self.counters = Counters()
         self.admission = Admission(limits.admitted_bytes_max)
-        self.sessions: dict[Session, None] = {}
+        self.sessions: dict[Served, None] = {}
         """Those with a connection, and those that still have to carry out what it had sent."""
-        self.choked: dict[Session, None] = {}
+        self.choked: dict[Served, None] = {}
         """Those whose clients do not take their answers fast enough, the longest so first."""
         self.now = loop.time()
         """Loop time of the last sweep: a coarse clock that costs nothing to read."""
@@ -76,7 +90,7 @@ class Shared:
         self.on_empty = on_empty
         self.on_engine_stopped = on_engine_stopped
         self._loop = loop
-        self._marked: list[Session] = []
+        self._marked: list[Served] = []
         self._view = memoryview(bytearray(RECEIVE_BYTES))
         self._crowded = self._view[:CROWDED_RECEIVE_BYTES]
 
@@ -88,19 +102,19 @@ class Shared:
         """What the last read brought; to be copied before the next one."""
         return self._view[:nbytes]
 
-    def joined(self, session: Session) -> None:
+    def joined(self, session: Served) -> None:
         """A connection begins."""
         if not self.sessions:
             self.on_first()
         self.sessions[session] = None
 
-    def left(self, session: Session) -> None:
+    def left(self, session: Served) -> None:
         """A connection is gone, and everything it had sent whole is carried out."""
         self.sessions.pop(session, None)
         if not self.sessions:
             self.on_empty()
 
-    def mark(self, session: Session) -> None:
+    def mark(self, session: Served) -> None:
         """Flush a session at the end of this loop turn, once, with all that is ready by then."""
         if not self._marked:
             self._loop.call_soon(self._flush)

@@ -1,15 +1,20 @@
 """What ``landed serve`` takes, and what it refuses before it opens anything."""
 
+import asyncio
 import io
 import json
 
 import pytest
 
+import landed.cli.serve as cli_serve
 from landed.cli import app as door
 from landed.cli.logs import FREQUENT, LogFormat, log_to
 from landed.cli.serve import Address, parse_address
 from landed.clock import WallMs
-from landed.errors import ConfigurationError
+from landed.engines.memory import open_memory
+from landed.errors import ConfigurationError, StorageError
+from landed.limits import Limits
+from tests.unit.server.peer import dial, write
 
 
 @pytest.mark.parametrize(
@@ -109,3 +114,34 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_the_server():
             raise BrokenPipeError
 
     log_to(LogFormat.TEXT, NoonClock(), out=Gone())("server.closed", {})
+
+
+async def test_a_commit_in_doubt_ends_the_process_with_a_reason(monkeypatch, capsys):
+    opened = []
+
+    async def open_engine(_url, limits, clock, note):
+        opened.append(await open_memory(limits=limits, clock=clock, note=note))
+        return opened[0]
+
+    monkeypatch.setattr(cli_serve, "open_engine", open_engine)
+    options = cli_serve.ServeOptions(
+        listen=Address("127.0.0.1", 0),
+        engine="memory:",
+        admin=Address("127.0.0.1", 0),
+        limits=Limits(),
+        log_format=LogFormat.NONE,
+        is_verbose=False,
+    )
+    serving = asyncio.ensure_future(cli_serve._serve(options))
+    printed = ""
+    while "metrics" not in printed:
+        await asyncio.sleep(0.01)
+        printed += capsys.readouterr().out
+    first, second = printed.splitlines()
+    assert second.startswith("landed: metrics on http://127.0.0.1:")
+    opened[0].gate.fails_next = StorageError("test", is_outcome_known=False)
+    async with dial(int(first.removeprefix("landed: listening on 127.0.0.1:"))) as peer:
+        with pytest.raises(EOFError):
+            await peer.ask(write(1))
+    with pytest.raises(StorageError, match="nobody knows"):
+        await serving
