@@ -75,9 +75,7 @@ def guarded(number, version, seq, value=b"x" * 2_222):
 )
 async def test_a_request_that_was_read_is_seen_once_whatever_follows(step, reasons):
     hostile, healthy = node(script=[[step]]), node()
-    async with scene(hostile) as pool:
-        await healthy.start()
-        pool._cluster.book.known  # noqa: B018
+    async with scene(hostile, healthy) as pool:
         with pytest.raises(OutcomeUnknownError) as raised:
             await pool.write(guarded(1, 0, 1))
         assert raised.value.reason in reasons
@@ -85,7 +83,6 @@ async def test_a_request_that_was_read_is_seen_once_whatever_follows(step, reaso
         again = guarded(1, 0, 1)
         assert await pool.write(again) == Landed((1,))
         assert [frame.request for frame in hostile.frames] == [again, again]
-        await healthy.stop()
 
 
 @pytest.mark.scenario("BC-13")

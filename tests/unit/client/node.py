@@ -111,6 +111,7 @@ class Line(asyncio.Protocol):
         self.number = len(node.lines)
         self.wire = ServerConnection(Limits())
         self.is_up = True
+        self.has_ended = False
         self.error: Exception | None = None
         node.lines.append(self)
         self._steps = list(node.script[self.number]) if self.number < len(node.script) else []
@@ -139,7 +140,7 @@ class Line(asyncio.Protocol):
         self.error = error
 
     def send(self, data: bytes) -> None:
-        if self.is_up:
+        if self.is_up and not self.has_ended:
             self.transport.write(data)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
@@ -319,7 +320,11 @@ def fin() -> Step:
 
 
 def half_close() -> Step:
-    return lambda line, _received: line.transport.write_eof()
+    def act(line: Line, _received: Received | None) -> None:
+        line.has_ended = True
+        line.transport.write_eof()
+
+    return act
 
 
 def rst() -> Step:

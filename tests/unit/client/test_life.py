@@ -195,14 +195,13 @@ async def test_a_connection_freed_in_the_tick_of_a_waiters_limit_is_not_lost(is_
             holder = asyncio.create_task(pool.read(read(1)))
             await until(lambda: node.held)
             limit = now() + 0.05
-            free = lambda: hand_over(node, pool)
             if not is_limit_first:
-                loop.call_at(limit, free)
+                loop.call_at(limit, hand_over, node, pool)
             limited = asyncio.create_task(pool.read(read(2), timeout_s=limit - now()))
             while not stats(pool).waiting:
                 await asyncio.sleep(0)
             if is_limit_first:
-                loop.call_at(limit, free)
+                loop.call_at(limit, hand_over, node, pool)
             with pytest.raises(LandedError) as raised:
                 await limited
             assert raised.value.outcome is Outcome.NOT_SENT
