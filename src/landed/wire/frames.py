@@ -85,43 +85,36 @@ def frame(type: int, body: bytes, *, version: int = VERSION) -> bytes:
 
 
 class FrameBuffer:
-    """Bytes received, cut into frames.
+    """Bytes received, cut into frames. A frame's body is copied once, when it is whole."""
 
-    A frame that arrives in many pieces is looked at twice: at its header and when it is whole.
-    """
-
-    __slots__ = ("_data", "_needed", "_start")
+    __slots__ = ("_data", "_start")
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._start = 0
-        self._needed = HEADER_SIZE
 
     def __len__(self) -> int:
         return len(self._data) - self._start
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Append a copy of the bytes."""
-        self._compact()  # here too: a sender may always be one whole frame ahead of the taker
         self._data += data
 
     def header(self) -> Header | None:
-        """Look at the next frame's header, or None if waiting for more than has arrived."""
-        if len(self._data) - self._start < self._needed:
+        """Look at the next frame's header; None if it is not all here."""
+        if len(self._data) - self._start < HEADER_SIZE:
             self._compact()
             return None
         return _new(Header, HEADER.unpack_from(self._data, self._start))
 
     def take(self, header: Header) -> bytes | None:
-        """Take the body that belongs to the header just seen, or None if it is not all here."""
+        """Take the body that belongs to the header just seen; None if it is not all here."""
         body_start = self._start + HEADER_SIZE
         end = body_start + header.length
         if len(self._data) < end:
-            self._needed = HEADER_SIZE + header.length
             self._compact()
             return None
         self._start = end
-        self._needed = HEADER_SIZE
         return memoryview(self._data)[body_start:end].tobytes()
 
     def clear(self) -> None:

@@ -420,6 +420,15 @@ def test_the_usual_form_has_no_such_bound():
     assert len(request.legs[0].events) == len(events)
 
 
+@pytest.mark.parametrize("data", [b"\x92\x00", b"\xdc\x00\x02\x00", b"\xdd\x00\x00\x00\x02\x00"])
+def test_a_count_is_not_believed_beyond_the_bytes_that_are_there(data):
+    with pytest.raises(MalformedBodyError, match="more than the body holds"):
+        Cursor(data).array()
+    as_map = bytes([data[0] - 16 if data[0] < 0xA0 else data[0] + 2]) + data[1:]
+    with pytest.raises(MalformedBodyError, match="more than the body holds"):
+        Cursor(as_map + b"\x00\x00").map()
+
+
 def test_a_string_that_is_not_utf_8_is_no_text():
     with pytest.raises(MalformedBodyError, match="UTF-8"):
         Cursor(b"\xa1\xff").text()
