@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from landed.sim.crew import explore_together
 from landed.sim.explore import count_marks, explore, run_world
 from landed.sim.marks import ALL_MARKS
 from landed.sim.plan import draw
@@ -94,3 +95,11 @@ def test_marks_are_counted_by_worlds_not_by_occurrences():
     marks = count_marks(reports)
     assert max(marks.values()) <= 5
     assert sum(marks.values()) == sum(len(report.marks) for report in reports)
+
+
+@pytest.mark.real_loop
+def test_several_processes_see_the_same_worlds_as_one():
+    seeds = range(60)
+    alone = list(explore(seeds))
+    together = sorted(explore_together(seeds, jobs=2), key=lambda report: report.seed)
+    assert alone == together

@@ -86,6 +86,7 @@ def explore(
 ) -> Iterator[Report]:
     """Run one world a seed, in order, and report on each."""
     gc.collect()
+    gc.freeze()  # what is there already is not looked at again and again
     gc.disable()
     try:
         for count, seed in enumerate(seeds, start=1):
@@ -102,6 +103,7 @@ def explore(
                 gc.collect()
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 def count_marks(reports: Iterable[Report]) -> Counter[str]:

@@ -84,7 +84,7 @@ def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan
         cancel=_chance(rng, 0.5),
         twice=_chance(rng, 0.5),
         replay=_chance(rng, 0.5),
-        disturb_every_s=rng.choice((0.0, 0.05, 0.5, 3.0)),
+        disturb_every_s=rng.choice((0.0, 0.2, 0.5, 3.0)),
         disturbances=_draw_disturbances(rng),
         stranger=rng.random() < 0.25,
     )

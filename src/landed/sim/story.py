@@ -10,18 +10,30 @@ from landed.commands import Done, Rejected
 from landed.ids import AggregateKey
 from landed.sim.history import Entry, History
 
-_TOO_FINE: Final = frozenset({"net.landed"})
-"""Every segment that arrives: true, and of no use to a reader."""
+_TOO_FINE: Final = frozenset({"net.landed", "loop.ended"})
+"""True, and of no use to a reader: every segment that arrives, and ends that are told twice."""
+_ASIDE: Final = frozenset(
+    {
+        "loop.ended",
+        "loop.asked_owner",
+        "pool.dialled",
+        "pool.discarded",
+        "engine.took",
+        "log.details",
+    }
+)
+"""What is told once more by somebody else, or is the daily life of connections."""
 
 
 def tell(history: History, *, last: int | None = None) -> list[str]:
-    """The timeline, one line an entry; only the last so many if asked."""
+    """The timeline, one line an entry; only the last so many that matter, if asked."""
     names = history.names
     began = history.entries[0].at if history.entries else 0.0
+    left_out = _TOO_FINE if last is None else _TOO_FINE | _ASIDE
     lines = [
         f"{entry.at - began:10.4f}s  {entry.host:<10} {_sentence(entry, names)}"
         for entry in history.entries
-        if entry.what not in _TOO_FINE
+        if entry.what not in left_out
     ]
     return lines if last is None else lines[-last:]
 
@@ -50,6 +62,8 @@ def _sentence(entry: Entry, names: Mapping[AggregateKey, str]) -> str:
             return f"{who}ends: {_outcome(fields['outcome'])}"
         case "log.write":
             return f"{who}writes {_legs(fields['legs'], names)}"
+        case "engine.took":
+            return f"takes a write: {_legs(fields['legs'], names)}"
         case "log.wrote":
             detail = fields.get("detail")
             return f"{who}write answered {fields['answer']}" + (f" ({detail})" if detail else "")

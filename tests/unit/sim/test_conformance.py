@@ -76,7 +76,7 @@ class Buffered(asyncio.BufferedProtocol):
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what only another side can bring about."""
-    while not condition():  # noqa: ASYNC110  # the condition lies in callbacks of a protocol
+    while not condition():  # the condition lies in callbacks of a protocol
         await asyncio.sleep(0.001)
 
 

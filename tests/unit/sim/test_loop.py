@@ -168,7 +168,7 @@ def test_a_wait_without_end_fails_the_run_at_once_and_names_who_waits():
 
 def test_a_loop_that_never_waits_fails_the_run():
     async def spins() -> None:
-        while True:  # noqa: ASYNC110  # the point
+        while True:  # the point
             await asyncio.sleep(0)
 
     with pytest.raises(sim.SimulationStuckError, match="without any time passing"):
@@ -177,7 +177,7 @@ def test_a_loop_that_never_waits_fails_the_run():
 
 def test_a_run_that_goes_on_for_ever_fails_at_its_horizon():
     async def ticks() -> None:
-        while True:  # noqa: ASYNC110  # the point
+        while True:  # the point
             await asyncio.sleep(1)
 
     with pytest.raises(sim.SimulationStuckError, match="not over after"):

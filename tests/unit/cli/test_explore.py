@@ -1,0 +1,86 @@
+"""``landed explore``: what a person sees of many worlds, and of one that went wrong."""
+
+import json
+
+import pytest
+
+from landed.cli import app as door
+from landed.projections import MemoryProjection
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = door.run(["explore", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A projection that does not look into its index."""
+    view = MemoryProjection._view
+    monkeypatch.setattr(
+        MemoryProjection, "_view", lambda self, key, _id, domain: view(self, key, None, domain)
+    )
+
+
+def test_clean_worlds_are_counted_with_what_they_went_through(capsys):
+    code, out, err = run(capsys, "--seeds", "3", "--start", "40")
+    assert (0, "") == (code, err)  # no bar where nobody looks
+    assert out.startswith("3 worlds from seed 40, 2 replicas on memory: clean\n")
+    assert "worlds/s" in out
+    assert "unknown outcome" in out
+
+
+def test_the_same_as_json(capsys):
+    code, out, _ = run(capsys, "--seeds", "2", "--json")
+    told = json.loads(out)
+    assert (0, True, 2, None) == (code, told["clean"], told["worlds"], told["failure"])
+    assert told["marks"]["outcome: done, fresh"] >= 1
+    assert told["calls"] > 0
+
+
+def test_a_failure_is_a_story_with_the_command_that_replays_it(capsys, broken):
+    code, out, _ = run(capsys, "--seeds", "25", "--replicas", "3")
+    assert code == 1
+    assert "\nwhat is wrong\n  a " in out
+    assert "expecting version" in out
+    replay = out.strip().splitlines()[-1]
+    assert replay.startswith("replay it whole: landed explore --seed ")
+
+    arguments = replay.partition("landed explore ")[2].split()
+    code, whole, _ = run(capsys, *arguments)
+    assert code == 1
+    assert whole.partition("what is wrong")[2].strip() in out
+    assert whole.count("\n") > out.count("s  replica-")
+
+
+def test_a_failure_as_json_names_the_seed_and_the_command(capsys, broken):
+    code, out, _ = run(capsys, "--seeds", "25", "--json")
+    failure = json.loads(out)["failure"]
+    assert code == 1
+    assert failure["replay"].startswith(f"landed explore --seed {failure['seed']} ")
+    assert failure["violations"][0]["sentence"]
+
+
+def test_one_world_is_replayed_with_its_whole_timeline(capsys):
+    code, out, _ = run(capsys, "--seed", "3")
+    assert code == 0
+    assert out.startswith("seed 3\n    0.0000s  server     server.listening")
+    assert out.endswith("nothing is wrong\n")
+    code, out, _ = run(capsys, "--seed", "3", "--json")
+    assert (0, 3, []) == (code, json.loads(out)["seed"], json.loads(out)["violations"])
+
+
+def test_the_sqlite_engine_can_be_chosen(capsys):
+    code, out, _ = run(capsys, "--seeds", "1", "--engine", "sqlite")
+    assert code == 0
+    assert "on sqlite: clean" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--seeds", "0"), ("--replicas", "9"), ("--engine", "paper"), ("--seed", "x")]
+)
+def test_what_cannot_be_meant_is_refused(capsys, arguments):
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert arguments[0] in err
