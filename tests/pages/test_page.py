@@ -25,7 +25,8 @@ KEY = re.compile(r"[0-9a-f-]{36}")
 PATIENCE_MS = 20_000
 MINUS = "\u2212"
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser: apt install chromium")
+if BROWSER is None:
+    pytest.skip("no browser for the page's tests: apt install chromium", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from landed.accounts.changes import WAITING_ACCOUNTS_MAX, Change, Listener
+from landed.accounts.changes import WAITING_ACCOUNTS_MAX, Change, Changes, Listener
+from landed.accounts.history import history_of
+from landed.commands import Seen
 from landed.errors import ReadFailedError
 from landed.ids import AggregateKey
 from landed.log import ANY, Event, Write
@@ -145,3 +147,24 @@ async def test_a_listener_far_behind_is_told_to_fetch_everything_once():
     must_resync, changes = await listener.take()
     assert must_resync
     assert changes == [Change(X, "write", 2)]
+
+
+async def test_two_readers_of_one_page_tell_each_change_once():
+    async with replicas() as fleet:
+        for cents in (1, 2, 3):
+            await fleet.deposit(X, cents)
+        changes = Changes(fleet.log, names={})
+        with changes.listening() as listener:
+            told: list[Change] = []
+            listener.tell = told.append
+            await asyncio.gather(changes.accounts(), changes.accounts(), changes.accounts())
+        assert [change.version for change in told] == [1, 2, 3]
+
+
+async def test_history_shows_nothing_newer_than_the_balance_beside_it():
+    async with replicas() as fleet:
+        for cents in (1, 2, 3):
+            await fleet.deposit(X, cents)
+        history = await history_of(fleet.log, X, Seen(3, 2), from_version=1, limit=10)
+        assert [event.aggregate_version for event in history.events] == [1, 2]
+        assert (history.balance_cents, history.next_version) == (3, None)
