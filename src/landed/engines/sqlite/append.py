@@ -20,7 +20,6 @@ from landed.engines.sqlite.row import (
 )
 from landed.engines.sqlite.schema import ANCHOR_EVERY
 from landed.errors import StorageError
-from landed.ids import AggregateKey
 from landed.log import FeedKind, Head
 from landed.wire.codec import encode_events
 
@@ -59,9 +58,9 @@ class Draft:
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
-        self.heads: dict[AggregateKey, Head] = {}
-        self.places: dict[AggregateKey, Place] = {}
-        self.created: set[AggregateKey] = set()
+        self.heads: dict[bytes, Head] = {}
+        self.places: dict[bytes, Place] = {}
+        self.created: set[bytes] = set()
         self.marks: dict[tuple[int, bytes], int] = {}
         self.anchors: list[tuple[int, int, int, int]] = []
         self.dead: list[tuple[int, int, int, int, int]] = []
@@ -74,7 +73,8 @@ class Appender:
         """``places_max``: aggregates remembered, so that a warm append looks nothing up."""
         self._connection = connection
         self._places_max = places_max
-        self._places: dict[AggregateKey, Place] = {}
+        # By packed key: builtins hash and compare in C.
+        self._places: dict[bytes, Place] = {}
         (highest,) = connection.execute("SELECT max(number) FROM aggregates").fetchone()
         self._numbers_used: int = highest or 0
 
@@ -99,16 +99,17 @@ class Appender:
     def _draft(self, group: Sequence[Staged]) -> Draft:
         draft = Draft()
         for staged in group:
-            place = draft.places.get(staged.key) or self._place(staged.key, draft)
+            key = staged.key.packed
+            place = draft.places.get(key) or self._place(key, draft)
             if staged.batch is None:
                 self._end(staged, place, draft)
             else:
                 place = self._extend(staged, place, draft)
-            draft.places[staged.key] = place
-            draft.heads[staged.key] = staged.head
+            draft.places[key] = place
+            draft.heads[key] = staged.head
         return draft
 
-    def _place(self, key: AggregateKey, draft: Draft) -> Place:
+    def _place(self, key: bytes, draft: Draft) -> Place:
         """Find where an aggregate stands, or number a new one."""
         place = self._places.get(key)
         if place is not None:
@@ -193,7 +194,7 @@ class Appender:
         created: list[tuple[Any, ...]] = []
         known: list[tuple[Any, ...]] = []
         for key, (number, last_position, mark_client, mark) in draft.places.items():
-            row = head_row(number, key.packed, draft.heads[key], last_position, mark_client, mark)
+            row = head_row(number, key, draft.heads[key], last_position, mark_client, mark)
             (created if key in draft.created else known).append(row)
         if known:
             known.sort()
@@ -209,7 +210,7 @@ class Appender:
         if draft.dead:
             write(INSERT_DEAD, draft.dead)
 
-    def _remember(self, places: dict[AggregateKey, Place]) -> None:
+    def _remember(self, places: dict[bytes, Place]) -> None:
         """Keep the places written to, the ones not written to for longest go first."""
         known = self._places
         for key in places:

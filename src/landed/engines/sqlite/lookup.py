@@ -21,7 +21,6 @@ from landed.engines.sqlite.row import (
     mark_of,
 )
 from landed.errors import StorageDamagedError
-from landed.ids import AggregateKey
 
 _HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key = ?"
 _HEAD_BY_NUMBER: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE number = ?"
@@ -44,21 +43,21 @@ _ENTRY: Final = (
 )
 
 
-def find_head(connection: sqlite3.Connection, key: AggregateKey) -> HeadRow | None:
-    """Return the head of an aggregate, checked; None if it was never written.
+def find_head(connection: sqlite3.Connection, key: bytes) -> HeadRow | None:
+    """Return the head of an aggregate by its packed key, checked; None if it was never written.
 
     Raises:
         StorageDamagedError: its row, or one beside where it would be, is not what was written.
     """
-    row = connection.execute(_HEAD, (key.packed,)).fetchone()
+    row = connection.execute(_HEAD, (key,)).fetchone()
     if row is None:
         for query in _HEADS_BESIDE:
-            beside = connection.execute(query, (key.packed,)).fetchone()
-            if beside is not None and head_of(beside).key == key:
+            beside = connection.execute(query, (key,)).fetchone()
+            if beside is not None and head_of(beside).key.packed == key:
                 raise StorageDamagedError("the index of aggregate keys misses one that is there")
         return None
     found = head_of(row)
-    if found.key != key:
+    if found.key.packed != key:
         raise StorageDamagedError("the index of aggregate keys points to another aggregate")
     return found
 

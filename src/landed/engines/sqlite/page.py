@@ -59,7 +59,7 @@ def read_page(
     not the event conditions leave anything of it.
     """
     filters = read.filters
-    stored = find_head(connection, read.key)
+    stored = find_head(connection, read.key.packed)
     if stored is None:
         raise StorageDamagedError(f"the head of {read.key} is gone")
     low = max(filters.from_version, head.floor)

@@ -13,13 +13,16 @@ from landed.engines.sqlite.append import Transaction
 from landed.engines.sqlite.file import BUSY_TIMEOUT_S, translated
 from landed.engines.sqlite.lookup import find_entry
 from landed.engines.sqlite.row import Entry
+from landed.engines.sqlite.schema import PAGE_BYTES
 from landed.errors import StorageDamagedError
 from landed.log import FeedKind
 
 SLICE: Final = 1_000
 """Links followed by one call: some ten milliseconds."""
-VACUUM_PAGES: Final = 2_048
-"""Free pages given back by one call: 8 MiB to move at most."""
+SLICE_BYTES: Final = 8 * 1024 * 1024
+"""Payload dropped by one call, about."""
+VACUUM_PAGES: Final = 2 * SLICE_BYTES // PAGE_BYTES
+"""Free pages given back by one call: twice what a call frees, so that it catches up."""
 
 _ANCHOR: Final = (
     "SELECT position FROM anchors WHERE aggregate = ? AND incarnation = ? AND version >= ? "
@@ -38,7 +41,7 @@ class _Dead(NamedTuple):
 
 
 def reclaim(connection: sqlite3.Connection) -> int:
-    """Drop up to ``SLICE`` dead batches; once none is left, shrink the file a little.
+    """Drop a slice of dead batches and give free pages back; once none is left, shrink the file.
 
     Transaction: the batches of one slice with their anchors, and where to go on.
 
@@ -51,6 +54,7 @@ def reclaim(connection: sqlite3.Connection) -> int:
     try:
         row = connection.execute("SELECT * FROM dead ORDER BY position LIMIT 1").fetchone()
         if row is None:
+            _vacuum(connection)
             _shrink(connection)
             return 0
         dead = _Dead(*row)
@@ -73,6 +77,10 @@ def reclaim(connection: sqlite3.Connection) -> int:
             )
         else:
             connection.execute("DELETE FROM dead WHERE position = ?", (dead.position,))
+    try:
+        _vacuum(connection)
+    except sqlite3.Error as error:
+        raise translated(error, "cannot give space back") from error
     return len(doomed)
 
 
@@ -88,6 +96,7 @@ def _walk(connection: sqlite3.Connection, dead: _Dead) -> tuple[list[Entry], int
     anchor: Any = connection.execute(_ANCHOR, dead[1:4]).fetchone()
     if anchor is not None and anchor[0] < position:
         position = anchor[0]
+    size = 0
     for _ in range(SLICE):
         try:
             found = find_entry(connection, position) if position else None
@@ -105,19 +114,20 @@ def _walk(connection: sqlite3.Connection, dead: _Dead) -> tuple[list[Entry], int
             return doomed, 0
         if entry.version < dead.below:
             doomed.append(entry)
+            size += entry.size
         position = entry.previous
+        if size >= SLICE_BYTES:
+            break
     return doomed, position
 
 
-def _shrink(connection: sqlite3.Connection) -> None:
+def _vacuum(connection: sqlite3.Connection) -> None:
     """Move free pages to the end of the file and cut them off, a bounded number of them."""
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    if not free:
-        return
     connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
-    if free > VACUUM_PAGES:
-        return
-    # The file shrinks when the pages are copied into it. Do not wait for readers: next time then.
+
+
+def _shrink(connection: sqlite3.Connection) -> None:
+    """Copy the write-ahead log into the file, which is cut then, unless somebody reads just now."""
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -77,7 +77,7 @@ def lower_mark(
     if not reason.strip():
         raise ConfigurationError("say why, with --reason: it is kept with the log")
     with _closed_log(path) as connection:
-        row = find_head(connection, key)
+        row = find_head(connection, key.packed)
         if row is None:
             raise ConfigurationError(f"{key} was never written")
         client = client_id.bytes

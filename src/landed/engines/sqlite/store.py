@@ -174,7 +174,7 @@ def _load(
     pairs: Sequence[tuple[AggregateKey, ClientId]],
 ) -> Stored:
     wanted = dict.fromkeys([*keys, *(key for key, _ in pairs)])
-    found = {key: find_head(connection, key) for key in wanted}
+    found = {key: find_head(connection, key.packed) for key in wanted}
     marks: dict[tuple[AggregateKey, ClientId], int] = {}
     for pair in pairs:
         row = found[pair[0]]
