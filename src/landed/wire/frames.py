@@ -97,7 +97,12 @@ class FrameBuffer:
         return len(self._data) - self._start
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Append a copy of the bytes."""
+        """Append a copy of the bytes.
+
+        Drops what was taken, here too: a sender that is always one whole frame ahead of the taker
+        never lets it see an incomplete one, and the buffer would grow for ever.
+        """
+        self._compact()
         self._data += data
 
     def header(self) -> Header | None:
