@@ -50,6 +50,8 @@ class Limits:
     """Marks kept in memory, likewise."""
     readers_max: int = 4
     """Reading threads, each with its own connection; more than the cores gains nothing."""
+    reclaim_after_s: float = 60.0
+    """How long dead batches stay on the disk; dropping them one by one would slow writers."""
     feed_wait_max_s: float = 30.0
     """Longest wait of one feed request; below the clients' response timeout."""
 

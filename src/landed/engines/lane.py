@@ -20,6 +20,7 @@ from landed.engines.group import Group, size_of
 from landed.engines.loader import Loader
 from landed.engines.port import Done, LogIdentity, Staged, Store
 from landed.engines.reads import ReadSide
+from landed.engines.reclaim import Reclaimer
 from landed.engines.tail import AcceptedTail, Cold
 from landed.errors import ConfigurationError, StorageError
 from landed.facts import Note, forget
@@ -111,6 +112,14 @@ class Lane:
             settled=self._check_drained,
             position=position,
         )
+        self._reclaimer = Reclaimer(
+            self._store,
+            self._writer,
+            interval_s=self._limits.reclaim_after_s,
+            note=self._note,
+            began=self._reads.reclaiming,
+            settled=self._check_drained,
+        )
 
     @property
     def identity(self) -> LogIdentity:
@@ -143,6 +152,7 @@ class Lane:
             return
         self._closed = self._loop.create_future()
         self._reads.end_waiting()
+        self._reclaimer.close()
         self.gate.release()
         if not self._is_idle():
             self._drained = self._loop.create_future()
@@ -153,7 +163,7 @@ class Lane:
 
     async def reclaim(self) -> int:
         """Free the space of dead batches, a bounded slice; returns how many it dropped (C13)."""
-        return await self._loop.run_in_executor(self._writer, self._store.reclaim)
+        return await self._reclaimer.run()
 
     # --- judging
 
@@ -253,8 +263,13 @@ class Lane:
             self._leave_queue(change)
             waiting.popleft()
             self._judge(change, done, is_again=is_again)
-        self._tail.evict()
+        self._evict()
         self._check_drained()
+
+    def _evict(self) -> None:
+        """Keep the caches to their bounds; what a queued change waited for must stay till then."""
+        if not self._waiting:
+            self._tail.evict()
 
     def _leave_queue(self, change: Mutation) -> None:
         self._queued_count -= 1
@@ -280,6 +295,7 @@ class Lane:
         else:
             self._tail.accept(steps, None)
             self._position = group.add_other(change, steps, self._position)
+            self._reclaimer.expect()
             answer = Trimmed() if isinstance(change, Trim) else Deleted()
         group.answers.append((done, answer))
         self._queued_count += len(steps)
@@ -318,6 +334,7 @@ class Lane:
         """Make the group visible, start on the next one, then tell those who wait (C1, C2)."""
         group = self._groups.popleft()
         self._tail.publish(group, self._groups)
+        self._evict()
         self._queued_count -= len(group.staged)
         self._queued_bytes -= group.bytes
         self._next_flush()
@@ -382,7 +399,9 @@ class Lane:
     # --- the end
 
     def _is_idle(self) -> bool:
-        return not (self._groups or self._waiting) and self._reads.is_idle
+        return (
+            not (self._groups or self._waiting) and self._reads.is_idle and self._reclaimer.is_idle
+        )
 
     def _check_drained(self) -> None:
         drained = self._drained

@@ -35,6 +35,7 @@ class _PageRead(NamedTuple):
 
     read: Read
     head: Head
+    reclaims: int
     done: Done
 
 
@@ -56,6 +57,7 @@ class ReadSide:
         "_loader",
         "_loop",
         "_note",
+        "_reclaims",
         "_running",
         "_settled",
         "_store",
@@ -92,6 +94,7 @@ class ReadSide:
         self._waiters: dict[int, _Waiter] = {}
         self._waiter_id = 0
         self._running = 0
+        self._reclaims = 0
         self.position = position
         """The newest feed position that is durable and visible."""
 
@@ -129,7 +132,7 @@ class ReadSide:
             return Page((), None)
         if not self._turn:
             self._loop.call_soon(self._begin_turn)
-        self._turn.append(_PageRead(request, head, done))
+        self._turn.append(_PageRead(request, head, self._reclaims, done))
         return None
 
     def loaded(self, error: BaseException | None) -> None:
@@ -142,6 +145,10 @@ class ReadSide:
                 done(Unknown(f"the store could not be read: {error}"))
 
     # --- pages
+
+    def reclaiming(self) -> None:
+        """Dead batches are about to be dropped: reads under way must look again afterwards."""
+        self._reclaims += 1
 
     def _begin_turn(self) -> None:
         """Share this turn's reads between the reading threads: a hop each, not a hop a read."""
@@ -156,7 +163,7 @@ class ReadSide:
     def _read_part(self, part: list[_PageRead]) -> list[Answer]:
         budget = self._limits.max_response_size
         answers: list[Answer] = []
-        for read, head, _done in part:
+        for read, head, _, _ in part:
             try:
                 answers.append(self._store.read(read, head, budget))
             except StorageError as error:
@@ -168,12 +175,12 @@ class ReadSide:
         error = future.exception()
         if error is not None:
             self._note("lane.read_failed", {"error": repr(error), "reads": len(part)})
-            for _read, _head, done in part:
+            for _, _, _, done in part:
                 done(Unknown(f"the store could not be read: {error!r}"))
             self._settled()
             return
-        for (read, head, done), answer in zip(part, future.result(), strict=True):
-            if isinstance(answer, Page) and self._is_outdated(read, head):
+        for (read, head, reclaims, done), answer in zip(part, future.result(), strict=True):
+            if reclaims != self._reclaims and self._is_outdated(read, head):
                 self.submit(read, done)
                 continue
             if isinstance(answer, Unknown):
@@ -182,7 +189,7 @@ class ReadSide:
         self._settled()
 
     def _is_outdated(self, read: Read, head: Head) -> bool:
-        """Whether a trim or delete came in between: what was read may have been reclaimed."""
+        """Whether a trim or delete came in between: what was read may be half reclaimed."""
         try:
             now = self._tail.visible(read.key)
         except Cold:

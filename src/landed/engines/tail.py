@@ -114,7 +114,6 @@ class AcceptedTail:
                     del ahead[packed]
         else:
             self._ahead.clear()
-        self.evict()
 
     def _publish_marks(self, seqs: dict[Pair, int], later: Sequence[Group]) -> None:
         """Raise the marks that are known; one that is not stays to be looked up (I5, I18)."""

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from landed.ids import AggregateKey, ClientId, UserId
 from landed.log.event import Batch, FeedEntry
 
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def _told_apart(kind: _Kind) -> _Kind:
+    """Make an answer equal only to its own kind.
+
+    A named tuple equals any tuple of the same values: a sequence in flight would equal one that is
+    taken, and every answer without fields would equal every other.
+    """
+    kind.__eq__ = _equals  # type: ignore[assignment,method-assign]
+    kind.__ne__ = _differs  # type: ignore[assignment,method-assign]
+    kind.__hash__ = tuple.__hash__  # type: ignore[assignment,method-assign]
+    return kind
+
+
+def _equals(answer: tuple[object, ...], other: object) -> bool:
+    return type(answer) is type(other) and tuple.__eq__(answer, other)
+
+
+def _differs(answer: tuple[object, ...], other: object) -> bool:
+    return not _equals(answer, other)
+
+
 # --- Yes ----------------------------------------------------------------------------------------
 
 
+@_told_apart
 class Landed(NamedTuple):
     """The write is durable and readable. One new version a leg, in the order of the legs."""
 
@@ -17,14 +41,17 @@ class Landed(NamedTuple):
     """Over the wire a write of several legs is not told its versions (log rule W12): then empty."""
 
 
+@_told_apart
 class Trimmed(NamedTuple):
     """The trim holds, or held already."""
 
 
+@_told_apart
 class Deleted(NamedTuple):
     """Every aggregate named is deleted."""
 
 
+@_told_apart
 class Page(NamedTuple):
     """A prefix of what the read selects, in ascending version order."""
 
@@ -33,6 +60,7 @@ class Page(NamedTuple):
     """Where to go on. Its absence, not an empty page, ends the reading (log rule R10)."""
 
 
+@_told_apart
 class Details(NamedTuple):
     """An aggregate's state without its events (log rules N). Deleted ones answer too."""
 
@@ -48,6 +76,7 @@ class Details(NamedTuple):
     last_user_id: UserId | None
 
 
+@_told_apart
 class FeedPage(NamedTuple):
     """Entries after the position asked for, in feed order."""
 
@@ -63,10 +92,12 @@ class FeedPage(NamedTuple):
 # A number is None where a node did not say it; None is never 0 (pool rule CP-75).
 
 
+@_told_apart
 class NoEvents(NamedTuple):
     key: AggregateKey | None
 
 
+@_told_apart
 class ReservedType(NamedTuple):
     """An event has major type 0."""
 
@@ -74,6 +105,7 @@ class ReservedType(NamedTuple):
     client_seq: int | None
 
 
+@_told_apart
 class SequenceTaken(NamedTuple):
     """At or below the mark, durably. By whom is another question (log rule I12)."""
 
@@ -82,6 +114,7 @@ class SequenceTaken(NamedTuple):
     attempted_seq: int | None
 
 
+@_told_apart
 class SequenceInFlight(NamedTuple):
     """At or below a sequence that is accepted but not yet durable (log rule I9)."""
 
@@ -90,6 +123,7 @@ class SequenceInFlight(NamedTuple):
     attempted_seq: int | None
 
 
+@_told_apart
 class SequenceJump(NamedTuple):
     """So far above the mark that it looks like a mistake; it would close off all in between."""
 
@@ -98,24 +132,28 @@ class SequenceJump(NamedTuple):
     attempted_seq: int | None
 
 
+@_told_apart
 class VersionConflict(NamedTuple):
     key: AggregateKey | None
     expected: int | None
     actual: int | None
 
 
+@_told_apart
 class AggregateMissing(NamedTuple):
     """Never written, or deleted, and the request does not create it."""
 
     key: AggregateKey | None
 
 
+@_told_apart
 class AggregateClosed(NamedTuple):
     """Deleted for good."""
 
     key: AggregateKey | None
 
 
+@_told_apart
 class BelowFloor(NamedTuple):
     """A read from below the first version left."""
 
@@ -123,11 +161,13 @@ class BelowFloor(NamedTuple):
     first_version: int | None
 
 
+@_told_apart
 class TrimBeyondEnd(NamedTuple):
     requested: int | None
     version: int | None
 
 
+@_told_apart
 class Misrouted(NamedTuple):
     """The keys lie on several shards, or there is nothing to route by."""
 
@@ -136,10 +176,12 @@ class Misrouted(NamedTuple):
     detail: str
 
 
+@_told_apart
 class Busy(NamedTuple):
     """Shedding load; nothing was accepted."""
 
 
+@_told_apart
 class NotLeader(NamedTuple):
     leader_address: str | None
 
@@ -163,6 +205,7 @@ Refusal = (
 # --- Nobody knows -------------------------------------------------------------------------------
 
 
+@_told_apart
 class Unknown(NamedTuple):
     """The step that makes it durable failed; it may or may not come to light.
 
