@@ -93,6 +93,15 @@ class Truth:
     batches: dict[AggregateKey, tuple[Batch, ...]] = field(default_factory=dict)
     feed: tuple[FeedEntry, ...] = ()
 
+    def fleets(self, key: AggregateKey, client_id: UUID) -> dict[int, list[Batch]]:
+        """The batches of one client on one aggregate, by the event ids they carry."""
+        by_id: dict[int, list[Batch]] = {}
+        for batch in self.batches.get(key, ()):
+            if batch.client_id == client_id:
+                for number in {event.event_id.int for event in batch.events if event.event_id}:
+                    by_id.setdefault(number, []).append(batch)
+        return by_id
+
 
 class History:
     """Everything noted in one world."""
@@ -108,6 +117,7 @@ class History:
         self.entries: list[Entry] = []
         self.requests: list[Request] = []
         self.calls: list[Call] = []
+        self._calls_of: dict[int, list[Call]] = {}
         self.looks: list[Look] = []
         self.shipped: list[Shipped] = []
         self.truth = Truth()
@@ -131,21 +141,21 @@ class History:
         call = Call(len(self.calls) + 1, request, replica, self.now(), is_last=is_last)
         if not request.began_at:
             request.began_at = self.now()
-        self.calls.append(call)
+        self.take(call)
         return call
+
+    def take(self, call: Call) -> None:
+        """Add the record of a call."""
+        self.calls.append(call)
+        self._calls_of.setdefault(call.request.event_id.int, []).append(call)
 
     def calls_of(self, event_id: EventId) -> list[Call]:
         """Every call made under one event id."""
-        return [call for call in self.calls if call.request.event_id == event_id]
+        return self._calls_of.get(event_id.int, [])
 
     def landed(self, key: AggregateKey, event_id: EventId) -> list[Batch]:
         """The fleet's batches on an aggregate that carry an event id."""
-        return [
-            batch
-            for batch in self.truth.batches.get(key, ())
-            if batch.client_id == self.service
-            and any(event.event_id == event_id for event in batch.events)
-        ]
+        return self.truth.fleets(key, self.service).get(event_id.int, [])
 
 
 def describe(value: Any, names: Mapping[AggregateKey, str]) -> str:

@@ -50,11 +50,13 @@ def history():
     done_one = Done((answer(A, 50, 1),), (1,), How.FRESH)
     again_one = Done((answer(A, 50, 1),), (1,), How.ORIGINAL)
     done_two = Done((answer(A, 30, 2), answer(B, 20, 1)), (2, 1), How.FRESH)
-    history.calls = [
+    calls = [
         Call(1, one, "replica-1", 1.0, 1.5, done_one),
         Call(2, two, "replica-2", 2.0, 2.5, done_two),
         Call(3, one, "replica-2", 3.0, 3.5, again_one),
     ]
+    for call in calls:
+        history.take(call)
     history.looks = [
         Look(KEY_A, "replica-1", 4.0, 4.1, 30, 2),
         Look(KEY_B, "replica-1", 0, 1, 0, 0),
