@@ -42,11 +42,18 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class LandAt:
+    """The write lands, and the answer names this version."""
+
+    version: int
+
+
+@dataclass(frozen=True)
 class Pass:
     """Nothing special."""
 
 
-Fault = LoseAnswer | LoseRequest | DelayApply | Answer | Pass
+Fault = LoseAnswer | LoseRequest | DelayApply | Answer | LandAt | Pass
 
 
 class Pause:
@@ -120,7 +127,7 @@ class FaultyLog:
             case DelayApply(delay_s):
                 self._late.append(asyncio.ensure_future(self._arrive_late(write, delay_s)))
                 raise OutcomeUnknownError("timeout")
-            case LoseAnswer() | Pass():
+            case LoseAnswer() | LandAt() | Pass():
                 pass
         try:
             landed = await self._log.write(write, timeout_s=timeout_s)
@@ -131,6 +138,8 @@ class FaultyLog:
         if isinstance(fault, LoseAnswer):
             raise OutcomeUnknownError("eof")
         await self._at("after_send")
+        if isinstance(fault, LandAt):
+            return Landed((fault.version,))
         return landed
 
     async def read(self, read: Read, *, timeout_s: float | None = None) -> Page:

@@ -13,7 +13,7 @@ from landed.errors import (
     StorageError,
 )
 from tests.stories.faulty import Answer, DelayApply, LoseAnswer, LoseRequest, Pass
-from tests.stories.fleet import X, done, fleet, key
+from tests.stories.fleet import X, done, fleet, key, until
 
 PATIENT = Policy(attempts_max=9)
 
@@ -40,6 +40,18 @@ async def test_a_write_that_never_arrived_is_sent_again_under_the_same_sequence(
         assert outcome.how is How.FRESH
         assert a.sent_seqs() == [2, 2]
         assert await it.count(key("K1")) == 1
+
+
+@pytest.mark.scenario("SWA-9")
+async def test_a_held_sequence_is_held_whatever_else_becomes_known_meanwhile() -> None:
+    async with fleet(1) as it:
+        (a,) = it.replicas
+        a.log.on_write(LoseRequest())
+        request = a.start_deposit(X, 50, key("K1"))
+        await until(lambda: any(name == "loop.backed_off" for name, _ in a.facts))
+        await a.projection.raise_floor(a.key_of(X), 40)
+        done(await request)
+        assert a.sent_seqs() == [2, 2]
 
 
 @pytest.mark.scenario("SWA-10")

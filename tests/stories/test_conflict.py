@@ -63,6 +63,19 @@ async def test_a_foreign_writer_causes_a_conflict_and_does_not_move_our_sequence
         assert a.sent_seqs() == [2, 2]
 
 
+async def test_a_conflict_with_a_sibling_takes_a_fresh_sequence_at_once() -> None:
+    async with fleet(2) as it:
+        a, b = it.replicas
+        pause = a.log.pause("before_send")
+        request = a.start_deposit(X, 50, key("K1"))
+        await pause.reached.wait()
+        await b.deposit(X, 7, key("K2"))
+        pause.go_on()
+        assert done(await request).result.balance_cents == 157
+        assert a.sent_seqs() == [2, 3], "the held one would only ever bounce"
+        assert a.owners_asked() == []
+
+
 @pytest.mark.scenario("SWA-22", "SWA-23")
 async def test_a_conflict_after_a_timeout_does_not_deposit_twice() -> None:
     async with fleet(1, policy=PATIENT) as it:

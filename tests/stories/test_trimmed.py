@@ -6,7 +6,7 @@ import pytest
 
 from landed.commands import Applied, Fault, FaultKind, How, Seen, Unresolved
 from landed.errors import SequenceTakenError
-from tests.stories.faulty import Answer
+from tests.stories.faulty import Answer, LandAt
 from tests.stories.fleet import Fleet, Replica, X, done, fleet, key
 from tests.stories.snapshots import SnapshotAccounts, take_snapshot
 
@@ -127,16 +127,20 @@ async def test_a_deleted_account_is_not_recreated_even_where_the_log_would_allow
         assert await it.history(X) == []
 
 
-@pytest.mark.scenario("SWA-71")
-async def test_an_account_that_closes_under_a_write_is_told_as_closed() -> None:
+@pytest.mark.scenario("SWA-71", "SWA-72")
+@pytest.mark.parametrize("allow_recreate", [False, True])
+async def test_an_account_that_closes_under_a_write_is_told_as_closed(
+    allow_recreate: bool,
+) -> None:
     async with fleet(1) as it:
         (a,) = it.replicas
         pause = a.log.pause("before_send")
         request = a.start_deposit(X, 1, key("K1"))
         await pause.reached.wait()
-        await it.delete(X, allow_recreate=False)
+        await it.delete(X, allow_recreate=allow_recreate)
         pause.go_on()
         outcome = await request
+        assert await it.history(X) == [], "it is not recreated"
         assert isinstance(outcome, Fault), outcome
         assert (outcome.kind, outcome.applied) == (FaultKind.CLOSED, Applied.NOT_APPLIED)
 
@@ -152,6 +156,19 @@ async def test_an_account_that_someone_recreated_is_a_fault_and_not_a_wrong_bala
         assert isinstance(outcome, Fault), outcome
         assert outcome.kind is FaultKind.REGRESSED
         assert len(await it.history(X)) == 1
+
+
+@pytest.mark.scenario("SWA-73")
+async def test_a_write_that_lands_in_another_life_of_the_account_is_a_fault() -> None:
+    async with fleet(1) as it:
+        (a,) = it.replicas
+        a.log.on_write(LandAt(7))
+        outcome = await a.deposit(X, 50, key("K1"))
+        assert isinstance(outcome, Fault), outcome
+        assert (outcome.kind, outcome.applied) == (FaultKind.REGRESSED, Applied.APPLIED)
+        (view,) = await a.projection.load((a.key_of(X),), key("K1"), it.domain)
+        assert view.version == 1, "the cursor did not move"
+        assert view.answered is not None, "the answer is kept all the same"
 
 
 async def test_an_event_that_nobody_understands_stops_the_fold() -> None:

@@ -6,7 +6,8 @@ No memory of "numbers I used" is consulted: any replica can ask, and gets the sa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from landed.errors import AggregateMissingError, ReadFailedError, TrimmedError
 from landed.ids import AggregateKey, ClientId, EventId
@@ -24,18 +25,21 @@ SCAN_SLACK_MS = 1_000
 successive leaders drift; a second covers all of it (rule SW-74)."""
 
 
-class Ours(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ours:
     """The event is in the log, and carries our event id."""
 
     version: int
     fingerprint: bytes | None
 
 
-class Sibling(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sibling:
     """The sequence is in the log, on somebody else's event. Ours is not there under it."""
 
 
-class Unwritten(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Unwritten:
     """Not visible. Not a verdict: it never means that the sequence is free (rule SW-45)."""
 
 
