@@ -76,11 +76,11 @@ def test_a_story_on_sqlite_repeats_too():
 def test_a_story_does_not_depend_on_the_hash_seed():
     program = (
         "from test_explorer import story; from hashlib import sha256;"
-        "print(*(sha256(chr(10).join(story(s)).encode()).hexdigest() for s in range(6)))"
+        "print(*(sha256(chr(10).join(story(s)).encode()).hexdigest() for s in range(4)))"
     )
     here = os.path.dirname(__file__)  # noqa: PTH120
     printed = set()
-    for hash_seed in ("0", "1", "4711"):
+    for hash_seed in ("0", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": here}
         done = subprocess.run(
             [sys.executable, "-c", program],
@@ -99,7 +99,7 @@ def test_marks_are_counted_by_worlds_not_by_occurrences():
 
 @pytest.mark.real_loop
 def test_several_processes_see_the_same_worlds_as_one():
-    seeds = range(60)
+    seeds = range(30)
     alone = list(explore(seeds))
     together = sorted(explore_together(seeds, jobs=2), key=lambda report: report.seed)
     assert alone == together

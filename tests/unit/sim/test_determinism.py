@@ -75,21 +75,21 @@ def digest(seed: int) -> str:
 
 
 def test_one_seed_gives_one_digest_and_another_seed_another():
-    digests = [digest(seed) for seed in range(30)]
-    assert digests == [digest(seed) for seed in range(30)]
+    digests = [digest(seed) for seed in range(15)]
+    assert digests == [digest(seed) for seed in range(15)]
     assert len(set(digests)) == len(digests)
 
 
 @pytest.mark.real_loop
 def test_the_digest_does_not_depend_on_the_hash_seed():
-    program = "import test_determinism as t; print(*(t.digest(seed) for seed in range(10)))"
+    program = "import test_determinism as t; print(*(t.digest(seed) for seed in range(6)))"
     here = str(Path(__file__).parent)
     printed = set()
-    for hash_seed in ("0", "1", "4711"):
+    for hash_seed in ("0", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": here}
         done = subprocess.run(
             [sys.executable, "-c", program],
             env=environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
         printed.add(done.stdout.strip())
-    assert printed == {" ".join(digest(seed) for seed in range(10))}
+    assert printed == {" ".join(digest(seed) for seed in range(6))}
