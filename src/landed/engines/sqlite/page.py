@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from landed.engines.sqlite.lookup import find_entry, find_head, find_head_by_number
 from landed.engines.sqlite.row import ENTRY_COLUMNS, Entry, HeadRow, check_body, entry_of
@@ -39,6 +39,9 @@ _ANCHOR: Final = (
 _FEED: Final = (
     f"SELECT {ENTRY_COLUMNS}, CASE WHEN size <= {SMALL_BODY_BYTES} THEN body END "
     "FROM entries WHERE position > ? ORDER BY position LIMIT ?"
+)
+_FEED_BEFORE: Final = (
+    f"SELECT {ENTRY_COLUMNS} FROM entries WHERE position <= ? ORDER BY position DESC LIMIT 1"
 )
 _BODY: Final = "SELECT body FROM entries WHERE position = ?"
 
@@ -190,8 +193,12 @@ def _with_events(connection: sqlite3.Connection, entry: Entry, body: object) -> 
 def read_feed(connection: sqlite3.Connection, read: FeedRead, budget: int) -> FeedPage:
     """Read entries after a position. See ``Store.feed``.
 
-    A damaged entry ends the page before it, and is an error where it would be the first.
+    A damaged entry ends the page before it, and is an error where it would be the first. So is one
+    just before the page: with a damaged position it may have led the search astray.
     """
+    before = connection.execute(_FEED_BEFORE, (read.after,)).fetchone()
+    if before is not None:
+        entry_of(before)
     entries: list[FeedEntry] = []
     heads: dict[int, HeadRow] = {}
     next_after = read.after
@@ -201,7 +208,7 @@ def read_feed(connection: sqlite3.Connection, read: FeedRead, budget: int) -> Fe
         if examined == EXAMINED_MAX or len(entries) >= read.limit:
             return FeedPage(tuple(entries), next_after, False)
         try:
-            entry = entry_of(row)
+            entry = _entry_after(next_after, row)
             head = heads.get(entry.aggregate) or find_head_by_number(connection, entry.aggregate)
             heads[entry.aggregate] = head
             if _is_served(entry, head.head):
@@ -215,6 +222,13 @@ def read_feed(connection: sqlite3.Connection, read: FeedRead, budget: int) -> Fe
             return FeedPage(tuple(entries), next_after, False)
         next_after = entry.position
     return FeedPage(tuple(entries), next_after, True)
+
+
+def _entry_after(position: int, row: Sequence[Any]) -> Entry:
+    entry = entry_of(row)
+    if entry.position <= position:
+        raise StorageDamagedError(f"the entries after position {position} are mixed up")
+    return entry
 
 
 def _is_served(entry: Entry, head: Head) -> bool:
