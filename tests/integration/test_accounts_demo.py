@@ -81,6 +81,17 @@ def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(
             return all(one["state"] == "running" for one in replicas) and replicas[0]["restarts"]
 
         assert until(came_back) == 1
+        (log,) = [child for child in family(running) if "serve" in child.cmdline()]
+        log.kill()
+        log.wait(10)
+        settled = until(
+            lambda: (
+                (answer := ask(running, path, {"amountCents": 50}, **{"Idempotency-Key": "L"}))
+                and answer.status_code == 200
+                and answer
+            )
+        )
+        assert settled.json()["balanceCents"] == again.json()["balanceCents"] + 50
         children = family(running)
         code, errors = running.stop(signal.SIGINT)
         assert code == 0, errors
@@ -88,7 +99,7 @@ def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(
 
     with demo(tmp_path) as restarted:
         balance = ask(restarted, f"/api/accounts/{ADA}/balance").json()
-        assert balance["balanceCents"] == ACCOUNTS[ADA][1] + 50
+        assert balance["balanceCents"] == ACCOUNTS[ADA][1] + 100
         children = family(restarted)
         restarted.kill()
         # Even killed, the demo takes its children with it.

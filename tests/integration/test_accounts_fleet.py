@@ -85,32 +85,29 @@ async def test_a_body_far_too_large_is_413_and_the_connection_stays_usable(fleet
 
 
 @pytest.mark.scenario("SWA-49", "SWA-53")
-async def test_a_killed_replica_takes_no_answer_with_it(tmp_path):
-    with Fleet(tmp_path, 2) as running:
-        account, key = uuid4(), str(uuid4())
-        victim, other = running.replicas
-        async with httpx.AsyncClient() as http:
-            asked = [asyncio.create_task(deposit(http, victim, account, 50, key)) for _ in range(5)]
-            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            victim.kill()
-            await asyncio.gather(*asked, return_exceptions=True)
-            original = await deposit(http, other, account, 50, key)
-            assert original.headers["idempotency-result"] == "original"
-            # A new process knows nothing, and finds it by folding.
-            cold = running.add("replica-new")
-            again = await deposit(http, cold, account, 50, key)
-            assert again.headers["idempotency-result"] == "original"
-            assert again.text == original.text
-            async with http.stream("GET", f"{cold.url}/api/watch/stream") as stream:
-                async for line in stream.aiter_lines():
-                    assert line == "event: resync"
-                    break
-                # A live stream does not keep a replica from stopping.
-                code, errors = await asyncio.to_thread(cold.stop)
-        assert code == 0, errors
-        assert "Traceback" not in errors
-        assert other.stop()[0] == 0
-        assert running.log.stop()[0] == 0
+async def test_a_killed_replica_takes_no_answer_with_it(fleet):
+    account, key = uuid4(), str(uuid4())
+    victim, other = fleet.add("victim"), fleet.replicas[0]
+    async with httpx.AsyncClient() as http:
+        asked = [asyncio.create_task(deposit(http, victim, account, 50, key)) for _ in range(5)]
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        victim.kill()
+        await asyncio.gather(*asked, return_exceptions=True)
+        original = await deposit(http, other, account, 50, key)
+        assert original.headers["idempotency-result"] == "original"
+        # A new process knows nothing, and finds it by folding.
+        cold = fleet.add("newcomer")
+        again = await deposit(http, cold, account, 50, key)
+        assert again.headers["idempotency-result"] == "original"
+        assert again.text == original.text
+        async with http.stream("GET", f"{cold.url}/api/watch/stream") as stream:
+            async for line in stream.aiter_lines():
+                assert line == "event: resync"
+                break
+            # A live stream does not keep a replica from stopping.
+            code, errors = await asyncio.to_thread(cold.stop)
+    assert code == 0, errors
+    assert "Traceback" not in errors
 
 
 async def test_without_its_log_a_replica_says_so_and_recovers(tmp_path):

@@ -204,18 +204,28 @@ def test_a_window_that_ends_without_an_answer_leaves_the_form_locked_until_one_d
     expect(page.get_by_role("button", name="Deposit to Edsger")).to_be_disabled()
     keys = {copy["key"] for copy in copies(page)}
     page.unroute_all()
+    expect(row).to_contain_text("window over")
+    # The window is over, so it looks before it sends, and there is nothing left to send.
+    sent = len(copies(page))
     row.get_by_role("button", name="Check or resend").click()
+    expect(newest(page)).to_contain_text(f"it landed as version {version + 1}")
     expect(newest(page)).to_have_attribute("data-state", "done")
-    assert {copy["key"] for copy in copies(page)} == keys
+    assert (len(copies(page)), len(keys)) == (sent, 1)
     assert stored(page, "Edsger") == (before + 200, version + 1)
 
     page.route("**/api/info", short_window)
-    swallow(page)
+    page.route(re.compile("/deposit$"), lambda route: route.abort())
     page.reload()
     expect(page.locator("#fleet-window")).to_have_text("1 s")
     press(page, "Deposit", "Edsger", "2")
     expect(newest(page)).to_have_attribute("data-state", "unresolved")
-    page.on("dialog", lambda dialog: dialog.accept())
+    expect(newest(page)).to_contain_text("window over")
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    with page.expect_event("dialog") as asked:
+        newest(page).get_by_role("button", name="Check or resend").click()
+    assert "happen twice" in asked.value.message
+    expect(newest(page)).to_have_attribute("data-state", "unresolved")
+    page.once("dialog", lambda dialog: dialog.accept())
     newest(page).get_by_role("button", name="Discard").click()
     expect(newest(page)).to_have_attribute("data-state", "discarded")
     expect(page.get_by_role("button", name="Deposit to Edsger")).to_be_enabled()

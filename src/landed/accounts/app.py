@@ -136,8 +136,8 @@ class AccountService:
             ("/api/info", self._info),
         ):
             app.add_api_route(path, route, methods=["GET"], dependencies=known)
-        app.add_api_route("/healthz", self._healthz, methods=["GET"])
-        app.add_api_route("/readyz", self._readyz, methods=["GET"])
+        app.add_api_route("/healthz", self._healthz, methods=["GET", "HEAD"])
+        app.add_api_route("/readyz", self._readyz, methods=["GET", "HEAD"])
         page.install(app)
         return app
 

@@ -31,7 +31,7 @@ def install(app: FastAPI) -> None:
         if kind is None:
             continue  # an editor's leftovers are nobody's page
         path = "/" if file.name == "index.html" else f"/{file.name}"
-        app.add_api_route(path, _sender(file.read_bytes(), kind), methods=["GET"])
+        app.add_api_route(path, _sender(file.read_bytes(), kind), methods=["GET", "HEAD"])
 
 
 def _sender(data: bytes, kind: str) -> Callable[[], Awaitable[Response]]:

@@ -406,6 +406,26 @@ async def test_a_caller_that_goes_away_changes_nothing_about_its_request():
         assert there.json()["balanceCents"] == 50
 
 
+async def test_a_deposit_on_a_warm_replica_costs_one_read_and_one_write_of_the_log():
+    async with replicas() as fleet:
+        await fleet.deposit(X, 5)
+        asked: list[str] = []
+
+        def counted(name):
+            real = getattr(fleet.log, name)
+
+            async def ask(*arguments, **options):
+                asked.append(name)
+                return await real(*arguments, **options)
+
+            return ask
+
+        for name in ("read", "write", "details", "info"):
+            setattr(fleet.log, name, counted(name))
+        assert (await fleet.deposit(X, 5)).status_code == 200
+        assert asked == ["read", "write"]
+
+
 async def test_a_key_can_be_demanded():
     async with replicas(is_key_required=True) as fleet:
         answer = await fleet.deposit(X, 50)
@@ -447,6 +467,7 @@ async def test_a_replica_is_ready_only_while_its_log_answers():
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         assert (await fleet.get("/healthz")).status_code == 200
+        assert (await fleet.clients[0].head("/")).status_code == 200
         refused = await fleet.deposit(X, 5)
         assert refused.status_code in (409, 503)
         assert refused.json()["retryable"] is True

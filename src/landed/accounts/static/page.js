@@ -1,29 +1,41 @@
 // The page: presses become intents, intents become requests, answers become what is shown.
 
-import { accountIds, addAccount, learn, lockForms, refresh, versionOf } from "./accounts.js";
+import { accountIds, addAccount, findInHistory, learn, lockForms, refresh, versionOf } from "./accounts.js";
 import { get } from "./api.js";
 import { $, warn } from "./dom.js";
 import { remember, startExperiments } from "./experiments.js";
 import { fleet, liveState, servedBy, startFleet } from "./fleet.js";
 import { showIntent, tick } from "./intentlog.js";
-import { carryOut, forget, isOpen, newIntent, newKey, pendingIntents } from "./intents.js";
+import { carryOut, finish, isOpen, newIntent, newKey, pendingIntents } from "./intents.js";
 
 const intents = new Map(); // key -> intent, of the buttons only
 
 const actions = {
-  resend(intent) {
-    // Pressed at or after the end of the window it is still sent once: the person asked for it.
-    if (intent.state === "unresolved") follow(intent, {});
+  async resend(intent) {
+    if (intent.state !== "unresolved") return;
+    if (Date.now() >= intent.madeAt + fleet.windowMs && !(await mayResendLate(intent))) return;
+    follow(intent, {});
   },
   discard(intent) {
     const isSure = confirm("Forget this intent? It may have happened. A new press gets a new key, so it could happen twice.");
     if (!isSure) return;
-    forget(intent);
-    intent.state = "discarded";
-    intent.note = "discarded by you; whether it happened is not known";
+    finish(intent, "discarded", "discarded by you; whether it happened is not known");
     onChange(intent);
   },
 };
+
+/** After the window a key is not promised to be known any more: look for it in the history first. */
+async function mayResendLate(intent) {
+  let version = null;
+  try { version = await findInHistory(intent.account, intent.key); } catch { /* then a person decides */ }
+  if (version !== null) {
+    finish(intent, "done", `found in the history: it landed as version ${version}`);
+    onChange(intent);
+    refresh(intent.account);
+    return false;
+  }
+  return confirm("The window is over and the history does not show this key. If it happened after all, sending it now makes it happen twice. Send it?");
+}
 
 /** A button was pressed. True if it became an intent; a second press on an open one does not. */
 function press(operation, account, cents, to) {
