@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from landed.sim.transport import Address, SimSocket, SimTransport, connection_error
+from landed.sim.address import Address, SimSocket, connection_error
+from landed.sim.transport import SimTransport
 
 if TYPE_CHECKING:
     from landed.facts import Note
