@@ -2,7 +2,7 @@
 
 That loop is the simulated one (virtual time, no ports, one history a seed), and a test that leaves
 a task, an exception or a coroutine behind fails. Tests that need real sockets, threads or processes
-are marked ``real_loop`` or live in tests/integration or tests/pages.
+are marked ``real_loop`` or live in tests/integration, tests/pages or tests/handling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from landed import sim
 
-_REAL_ROOMS = tuple(Path(__file__).parent / name for name in ("integration", "pages"))
+_REAL_ROOMS = tuple(Path(__file__).parent / name for name in ("integration", "pages", "handling"))
 
 
 def _needs_real_loop(item: pytest.Function) -> bool:

@@ -105,12 +105,27 @@ receipts: Final = Table(
     _text("origin", default="live"),
     _text("sequence", nullable=True),
     _at("settled_at", nullable=True),
+    _number("settled_mark", nullable=True),
     _number("scrub_tier", default=0),
     UniqueConstraint("identity_digest", name=PREFIX + "receipts_identity"),
     CheckConstraint(
         "disposition IN ('accepted','ignored','quarantined','released','rejected')",
         name=PREFIX + "receipts_disposition",
     ),
+)
+Index(
+    PREFIX + "receipts_unsettled",
+    receipts.c.received_at,
+    sqlite_where=text("settled_at IS NULL"),
+    postgresql_where=text("settled_at IS NULL"),
+)
+Index(
+    PREFIX + "receipts_to_scrub",
+    receipts.c.namespace,
+    receipts.c.scrub_tier,
+    receipts.c.settled_at,
+    sqlite_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
+    postgresql_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
 )
 
 payloads: Final = Table(
@@ -172,6 +187,12 @@ quarantine: Final = Table(
     CheckConstraint(
         "decision IN ('open','released','rejected')", name=PREFIX + "quarantine_decision"
     ),
+)
+Index(
+    PREFIX + "quarantine_open",
+    quarantine.c.opened_at,
+    sqlite_where=text("decision = 'open'"),
+    postgresql_where=text("decision = 'open'"),
 )
 
 outbox: Final = Table(
@@ -257,6 +278,7 @@ effects: Final = Table(
     _text("origin", default="live"),
     _at("created_at"),
     _at("settled_at", nullable=True),
+    _number("settled_mark", nullable=True),
     _number("scrub_tier", default=0),
     UniqueConstraint("key_digest", name=PREFIX + "effects_key"),
     CheckConstraint(
@@ -288,6 +310,21 @@ Index(
     postgresql_where=text("state IN ('unknown','accepted')"),
 )
 
+Index(
+    PREFIX + "effects_deadline",
+    effects.c.not_after,
+    sqlite_where=text("not_after IS NOT NULL AND state IN ('pending','retry','parked')"),
+    postgresql_where=text("not_after IS NOT NULL AND state IN ('pending','retry','parked')"),
+)
+Index(
+    PREFIX + "effects_to_scrub",
+    effects.c.recipient,
+    effects.c.scrub_tier,
+    effects.c.settled_at,
+    sqlite_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
+    postgresql_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
+)
+
 effect_causes: Final = Table(
     PREFIX + "effect_causes",
     metadata,
@@ -299,6 +336,8 @@ effect_causes: Final = Table(
     _text("origin", default="live"),
     PrimaryKeyConstraint("effect_id", "cause_kind", "cause_id"),
 )
+
+Index(PREFIX + "effect_causes_cause", effect_causes.c.cause_kind, effect_causes.c.cause_id)
 
 attempts: Final = Table(
     PREFIX + "attempts",
@@ -480,3 +519,31 @@ scrub_reports: Final = Table(
     _text("counts"),
     _bytes("ids_digest"),
 )
+
+ingest_clock: Final = Table(
+    PREFIX + "ingest_clock",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    _number("ticked_us", default=0),
+    _at("beat_at"),
+)
+"""One row: how long the boundary has been able to receive, all told (rule RT-7)."""
+
+cursors: Final = Table(
+    PREFIX + "cursors",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _text("position"),
+    _at("changed_at"),
+)
+"""How far a follower of some feed has come; moved in the transaction that keeps what it read."""
+
+stopped_lanes: Final = Table(
+    PREFIX + "stopped_lanes",
+    metadata,
+    Column("lane", Text, primary_key=True),
+    _text("reason"),
+    _text("stopped_by"),
+    _at("stopped_at"),
+)
+"""Lanes that nobody works on until a person lets them go on (a retired webhook, say)."""
