@@ -139,7 +139,7 @@ async def test_cancelling_whoever_stands_in_the_way_lets_the_others_through():
         second = asyncio.create_task(pool.write(write(2)))
         await until(lambda: stats(pool).waiting == 2)
         in_the_way.cancel()
-        await until(lambda: len(node.held) == 2)
+        await until(lambda: len(node.held) == 2, within_s=0.1)
         release(node)
         release(node)
         assert await asyncio.gather(first, second) == [Landed((1,))] * 2

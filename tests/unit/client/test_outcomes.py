@@ -331,3 +331,15 @@ async def test_every_code_has_one_outcome_for_a_change_and_none_is_unknown_for_a
         assert refused.value.outcome is Outcome.REJECTED
         assert refused.value.code == code or isinstance(refused.value, NodeFailedError | BusyError)
         assert node.up == 1
+
+
+async def test_a_call_whose_time_ran_out_while_the_loop_was_held_up_is_not_sent():
+    node = HostileNode()
+    async with scene(node) as pool:
+        await pool.read(read())
+        late = asyncio.create_task(pool.write(write(), timeout_s=0.5))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop()._now += 1.0
+        with pytest.raises(PoolExhaustedError):
+            await late
+        assert node.writes == 0

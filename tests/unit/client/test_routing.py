@@ -14,6 +14,7 @@ from landed.errors import (
     BusyError,
     ConnectFailedError,
     ConnectionLostError,
+    ConnectTimeoutError,
     LandedError,
     LeaderNotFoundError,
     NoFeedError,
@@ -186,6 +187,15 @@ async def test_a_search_ends_in_time():
         with pytest.raises(NotSentError):
             await pool.write(write(), timeout_s=0.5)
         assert now() - began == pytest.approx(0.5, abs=0.01)
+
+
+async def test_no_node_is_asked_without_time_for_it():
+    a, b = HostileNode("a"), HostileNode("b")
+    async with scene(a, b) as pool:
+        with deaf("a"), pytest.raises(ConnectTimeoutError):
+            await pool.write(write(), timeout_s=1.0)
+        assert b.lines == []
+        assert b.address not in pool.stats()
 
 
 @pytest.mark.scenario("CPA-37")
