@@ -14,6 +14,7 @@ from landed.clock import SystemClock
 from landed.conformance import Obligation, Opener, Trial, all_obligations
 from landed.engines.lane import Lane
 from landed.engines.memory import MemoryStore
+from landed.engines.sqlite import open_sqlite
 from landed.limits import Limits
 
 Maker = Callable[[Path, Limits], Opener]
@@ -32,14 +33,33 @@ def memory(_path: Path, limits: Limits) -> Opener:
     return open_again
 
 
-ENGINES: dict[str, Maker] = {"memory": memory}
+def sqlite(path: Path, _limits: Limits) -> Opener:
+    """A log in one file."""
 
-VARIANTS = {
+    async def open_again(limits: Limits) -> Lane:
+        return await open_sqlite(path / "log.db", limits=limits, clock=SystemClock())
+
+    return open_again
+
+
+ENGINES: dict[str, Maker] = {"memory": memory, "sqlite": sqlite}
+
+VARIANTS: dict[str, dict[str, int]] = {
     "": {},
     "-cold": {"cached_heads_max": 0, "cached_marks_max": 0},
     "-one-by-one": {"group_writes_max": 1},
+    "-threads": {},
 }
-"""Settings that must change no answer: nothing cached, and a flush for every write."""
+"""Settings that must change no answer: nothing cached, a flush for every write, real threads."""
+
+
+def marks(engine: str, variant: str, obligation: Obligation) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.scenario(*obligation.scenarios)]
+    if variant == "-threads":
+        marks.append(pytest.mark.real_loop)
+    if variant == "-one-by-one" and engine == "sqlite":
+        marks.append(pytest.mark.long)
+    return marks
 
 
 def cases() -> list[object]:
@@ -49,7 +69,7 @@ def cases() -> list[object]:
             settings,
             obligation,
             id=f"{engine}{variant}-{obligation.name}",
-            marks=pytest.mark.scenario(*obligation.scenarios),
+            marks=marks(engine, variant, obligation),
         )
         for engine, maker in ENGINES.items()
         for variant, settings in VARIANTS.items()
