@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -14,7 +16,6 @@ import pytest
 
 from landed.demo.bank import ACCOUNTS
 from tests.integration.accounts_process import Process
-from tests.integration.process import run_to_end
 
 READY = "demo ready at http://127.0.0.1:"
 ADA = next(iter(ACCOUNTS))
@@ -72,7 +73,7 @@ def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(
         assert ask(running, "/demo/loss", {"rate": True}).status_code == 400
         assert ask(running, "/demo/nothing", {}).status_code == 404
 
-        taken = run_to_end("demo", "--port", str(running.port))
+        taken = run_to_end_in(tmp_path, running.port)
         assert (taken.returncode, taken.stderr.count("\n")) == (1, 1)
         assert "in use" in taken.stderr
 
@@ -123,10 +124,7 @@ def test_a_demo_that_cannot_start_is_one_line_and_leaves_nothing(tmp_path):
     assert after <= before
 
 
-def run_to_end_in(folder: Path, port: int):
-    import subprocess
-    import sys
-
+def run_to_end_in(folder: Path, port: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "landed", "demo", "--port", str(port)],
         capture_output=True,
