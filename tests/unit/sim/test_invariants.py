@@ -229,3 +229,13 @@ def test_an_unguarded_writer_whose_event_is_lost_or_doubled(history):
     )
     told_feed(history)
     assert {"an_unguarded_writer_lands_once"} == broken(history)
+
+
+def test_an_answer_rebuilt_behind_the_window_does_not_bind_the_ones_after_it(history):
+    one = history.requests[0]
+    history.calls[0].outcome = None
+    rebuilt = Done((answer(A, 30, 2),), (2,), How.REBUILT)
+    history.take(Call(4, one, "replica-1", 99.0, 100.0, rebuilt))
+    found = Done((answer(A, 50, 1),), (1,), How.ORIGINAL)
+    history.take(Call(5, one, "replica-2", 101.0, 102.0, found))
+    assert set() == broken(history)

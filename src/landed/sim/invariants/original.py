@@ -22,26 +22,35 @@ def a_retry_gets_the_original_answer(history: History) -> Iterator[str]:
 
 
 def _of_one(history: History, request: Request) -> Iterator[str]:
-    first = None
-    for call in sorted(history.calls, key=lambda call: call.ended_at or 0.0):
-        if call.request is not request or call.outcome is None or call.ended_at is None:
-            continue
-        done = call.done
-        if done is not None and first is None:
-            first = call
-        elif done is not None and first is not None and first.done is not None:
-            if done.results != first.done.results and not _is_excused(history, call):
+    calls = [call for call in history.calls if call.request is request and call.outcome is not None]
+    calls.sort(key=lambda call: call.ended_at or 0.0)
+    original: Call | None = None
+    succeeded: Call | None = None
+    for call in calls:
+        if call.done is not None:
+            succeeded = succeeded or call
+            if _is_excused(history, call):
+                continue
+            original = original or call
+            assert original.done is not None
+            if call.done.results != original.done.results:
                 yield (
-                    f"request {request.number}: call {first.number} was told "
-                    f"{first.done.results}, call {call.number} {done.results}"
+                    f"request {request.number}: call {original.number} was told "
+                    f"{original.done.results}, call {call.number} {call.done.results}"
                 )
-        elif first is not None and first.ended_at is not None:
-            is_later = call.began_at >= first.ended_at
-            if is_later and not call.outcome.is_retryable:
-                yield (
-                    f"request {request.number}: call {first.number} succeeded, "
-                    f"but the later call {call.number} was told {call.outcome}"
-                )
+        elif succeeded is not None and _is_final(call) and _is_after(call, succeeded):
+            yield (
+                f"request {request.number}: call {succeeded.number} succeeded, "
+                f"but the later call {call.number} was told {call.outcome}"
+            )
+
+
+def _is_final(call: Call) -> bool:
+    return call.outcome is not None and not call.outcome.is_retryable
+
+
+def _is_after(call: Call, earlier: Call) -> bool:
+    return earlier.ended_at is not None and call.began_at >= earlier.ended_at
 
 
 def _is_excused(history: History, call: Call) -> bool:
