@@ -216,6 +216,33 @@ def read_meta(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     return settings
 
 
+def keep_recovered(connection: sqlite3.Connection, path: Path) -> None:
+    """Make durable what was found in the write-ahead log: it is about to be seen (log rule C10).
+
+    A killed process may have written it whole and not flushed it. Copying it into the file as well
+    needs room, which a full disk lacks; that can wait, reading must not.
+
+    Raises:
+        StorageError: it cannot be flushed.
+        sqlite3.Error: it cannot be copied, and not for lack of room.
+    """
+    try:
+        descriptor = os.open(path.with_name(path.name + "-wal"), os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise StorageError(f"cannot flush {path.name}-wal: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+            raise
+
+
 def check_frozen(settings: dict[str, str], limits: Limits, path: Path) -> None:
     """Refuse settings that the keys of a log were not placed by (log rule G3).
 

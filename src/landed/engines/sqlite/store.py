@@ -16,6 +16,7 @@ from landed.engines.sqlite.file import (
     check_header,
     connect,
     create,
+    keep_recovered,
     read_meta,
     resolve,
     translated,
@@ -96,7 +97,7 @@ class SqliteStore:
         check_frozen(settings, self._limits, self._path)
         self._identity = LogIdentity(UUID(settings["log_id"]), int(settings["restore_epoch"]))
         try:
-            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            keep_recovered(writer, self._path)
             ends = check_tail(writer)
             self._appender = Appender(writer, places_max=self._limits.cached_heads_max)
         except sqlite3.Error as error:
