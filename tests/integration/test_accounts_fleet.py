@@ -84,6 +84,13 @@ async def test_a_body_far_too_large_is_413_and_the_connection_stays_usable(fleet
         assert (await deposit(http, fleet.replicas[0], account, 5, "k")).status_code == 200
 
 
+async def test_headers_without_end_are_refused_and_not_kept(fleet):
+    reader, writer = await asyncio.open_connection("127.0.0.1", fleet.replicas[0].port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1_000_000)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+
+
 @pytest.mark.scenario("SWA-49", "SWA-53")
 async def test_a_killed_replica_takes_no_answer_with_it(fleet):
     account, key = uuid4(), str(uuid4())

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Callable
+from typing import Final
 
 import uvicorn
 
 from landed.accounts.app import AccountService
 
-_BACKLOG = 1024
+HEAD_BYTES_MAX: Final = 32 * 1024
+"""Request line and headers; more is answered with 400."""
+_BACKLOG: Final = 1024
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -45,6 +48,8 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        http="h11",  # the faster parser has no bound for headers
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         timeout_graceful_shutdown=service.stopping_s,
     )
     server = _Server(config, service, on_ready)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -98,7 +99,7 @@ def accounts(
             window_margin_s=margin,
             attempt_timeout_s=attempt_timeout,
         ),
-        replica=_header_text(replica or f"accounts-{address.port}", "--replica"),
+        replica=_header_text(replica or f"accounts-{address.port or os.getpid()}", "--replica"),
         names={} if names is None else _read_names(names),
         caller_header=caller_header and _header_text(caller_header, "--caller-header"),
         is_key_required=require_idempotency_key,
