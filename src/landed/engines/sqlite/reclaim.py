@@ -24,6 +24,10 @@ SLICE_BYTES: Final = 8 * 1024 * 1024
 VACUUM_PAGES: Final = 2 * SLICE_BYTES // PAGE_BYTES
 """Free pages given back by one call: twice what a call frees, so that it catches up."""
 
+FREE_SHARE: Final = 5
+"""Up to one page in so many stays free, for new entries to be put in: a log that is trimmed as fast
+as it grows would otherwise be cut and extended for ever."""
+
 _ANCHOR: Final = (
     "SELECT position FROM anchors WHERE aggregate = ? AND incarnation = ? AND version >= ? "
     "ORDER BY version LIMIT 1"
@@ -123,7 +127,15 @@ def _walk(connection: sqlite3.Connection, dead: _Dead) -> tuple[list[Entry], int
 
 def _vacuum(connection: sqlite3.Connection) -> None:
     """Move free pages to the end of the file and cut them off, a bounded number of them."""
-    connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    surplus = free - pages // FREE_SHARE
+    if surplus <= 0:
+        return
+    with Transaction(connection):
+        # The module takes one step of a statement without columns, and a step is a page.
+        for _ in range(min(surplus, VACUUM_PAGES)):
+            connection.execute("PRAGMA incremental_vacuum(1)")
 
 
 def _shrink(connection: sqlite3.Connection) -> None:
