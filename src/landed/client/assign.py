@@ -126,7 +126,8 @@ def assign(
     is_blocked = False
     for waiter in waiting:
         kind = waiter.kind
-        is_held = kind in dials.seats  # somebody of its kind came earlier and waits for a dial
+        # Somebody of its kind came earlier and waits for a dial.
+        is_held = bool(dials.seats) and kind in dials.seats
         seat = None if is_held else _own_kind(kind, seats, terms) or _last_used(seats)
         if seat is None:
             if dials.cover(kind):

@@ -14,7 +14,7 @@ from landed.client.log import LogInfo
 from landed.client.node import NodeStats
 from landed.client.options import Consistency, PoolOptions
 from landed.client.pages import batches_of
-from landed.client.routing import Done, Question, Seen, change, look
+from landed.client.routing import Question, Seen, change, look
 from landed.client.shape import check_shape, from_the_start
 from landed.facts import Note, forget
 from landed.ids import AggregateKey
@@ -26,7 +26,6 @@ from landed.log import (
     FeedRead,
     GetDetails,
     Landed,
-    Mutation,
     Page,
     Read,
     Trim,
@@ -74,17 +73,21 @@ class Pool:
 
     async def write(self, write: Write, *, timeout_s: float | None = None) -> Landed:
         """Append, all or nothing. See ``Log.write``."""
-        done = await self._change(write, timeout_s)
+        call = self._cluster.begin(self._policy, timeout_s)
+        check_shape(write)
+        done = await change(self._cluster, write, call)
         assert isinstance(done, Landed)
         return done
 
     async def trim(self, trim: Trim, *, timeout_s: float | None = None) -> None:
         """Raise the floor. See ``Log.trim``."""
-        await self._change(trim, timeout_s)
+        await change(self._cluster, trim, self._cluster.begin(self._policy, timeout_s))
 
     async def delete(self, delete: Delete, *, timeout_s: float | None = None) -> None:
         """End the aggregates' lives. See ``Log.delete``."""
-        await self._change(delete, timeout_s)
+        call = self._cluster.begin(self._policy, timeout_s)
+        check_shape(delete)
+        await change(self._cluster, delete, call)
 
     async def read(self, read: Read, *, timeout_s: float | None = None) -> Page:
         """One page. See ``Log.read``."""
@@ -163,11 +166,6 @@ class Pool:
         return f"<Pool {state}; {nodes or 'not used yet'}>"
 
     # --- inside -------------------------------------------------------------------------------
-
-    async def _change(self, mutation: Mutation, timeout_s: float | None) -> Done:
-        call = self._cluster.begin(self._policy, timeout_s)
-        check_shape(mutation)
-        return await change(self._cluster, mutation, call)
 
     async def _look(
         self, question: Question, kind: Kind, timeout_s: float | None, *, wait_s: float = 0.0

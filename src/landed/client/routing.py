@@ -57,7 +57,9 @@ _NO_USE_ELSEWHERE: Final = (PoolClosedError, PoolExhaustedError)
 """The leader is there and we are at our own bounds; another node would not help."""
 
 Done = Landed | Trimmed | Deleted
+_DONE: Final = (Landed, Trimmed, Deleted)
 Seen = Page | Details | FeedPage | LogFacts
+_SEEN: Final = (Page, Details, FeedPage, LogFacts)
 Question = Read | GetDetails | FeedRead | Probe
 
 
@@ -72,58 +74,68 @@ async def change(cluster: Cluster, request: Mutation, call: Call) -> Done:
         OutcomeUnknownError: handed over, and nobody knows. Never sent again.
         RefusedError: a node's definite no.
     """
+    walk = Walk(cluster.book)
+    ended = await cluster.exchange(walk.first, request, Kind.CHANGE, call)
+    if isinstance(ended, Answered) and isinstance(ended.answer, _DONE):
+        return ended.answer  # nearly always, so nothing else is done before it is looked at
     search_until = min(cluster.now() + cluster.options.leader_search_timeout_s, call.ends_at)
     wait_s = SEARCH_FIRST_S
-    while True:
-        done = await _walk(cluster, request, call)
-        if done is not None:
-            return done
+    done = await _walk(cluster, walk, ended, request, call)
+    while done is None:
         left_s = search_until - cluster.now()
-        if left_s <= 0:
-            raise _nobody_took_it(call)
-        await asyncio.sleep(min(left_s, wait_s * (0.5 + 0.5 * cluster.jitter.random())))
-        if cluster.now() >= call.ends_at:
+        if left_s > 0:
+            await asyncio.sleep(min(left_s, wait_s * (0.5 + 0.5 * cluster.jitter.random())))
+        if left_s <= 0 or cluster.now() >= call.ends_at:
             raise _nobody_took_it(call)
         wait_s = min(2 * wait_s, SEARCH_LAST_S)
         call.tried.clear()
+        walk = Walk(cluster.book)
+        ended = await cluster.exchange(walk.first, request, Kind.CHANGE, call)
+        done = await _walk(cluster, walk, ended, request, call)
+    return done
 
 
-async def _walk(cluster: Cluster, request: Mutation, call: Call) -> Done | None:
-    """Ask node after node (CP-39). None if nobody took it, and nobody may have."""
-    walk = Walk(cluster.book)
-    while (address := walk.next()) is not None:
-        if call.tried and cluster.now() >= call.ends_at:
-            return None
-        outcome = await _sent(cluster, address, request, call)
+async def _walk(
+    cluster: Cluster, walk: Walk, ended: Ended, request: Mutation, call: Call
+) -> Done | None:
+    """Go on from the first node's answer to the next nodes (CP-39). None if nobody took it."""
+    address: Address | None = walk.first
+    while address is not None:
+        outcome = await _waited_out(cluster, address, ended, request, call)
         if not isinstance(outcome, LandedError):
             cluster.book.confirmed(address, guess=call.guess)
             return outcome
         if isinstance(outcome, NotLeaderError):
-            call.tried.append((str(address), outcome))
             leader = _reachable(cluster, outcome.leader_address)
             cluster.note("pool.redirected", {"from": str(address), "to": str(leader)})
             if leader is not None:
                 walk.redirected(leader)
-                continue
         elif isinstance(outcome, NotSentError) and not isinstance(outcome, _NO_USE_ELSEWHERE):
-            call.tried.append((str(address), outcome))
+            leader = None
         else:
             raise outcome
-        cluster.book.doubted(address)
+        if leader is None:
+            cluster.book.doubted(address)
+        call.tried.append((str(address), outcome))
+        if cluster.now() >= call.ends_at:
+            return None
+        address = walk.next()
+        if address is not None:
+            ended = await cluster.exchange(address, request, Kind.CHANGE, call)
     return None
 
 
-async def _sent(
-    cluster: Cluster, address: Address, request: Mutation, call: Call
+async def _waited_out(
+    cluster: Cluster, address: Address, ended: Ended, request: Mutation, call: Call
 ) -> Done | LandedError:
-    """One node's word on a change; a busy one is asked again.
+    """What one node says of a change; a busy one is asked again.
 
     It did not accept the change, and another node would only redirect to it (CP-49).
     """
     wait_s = BUSY_FIRST_S
     retries = call.policy.busy_retries
     while True:
-        outcome = _judged(await cluster.exchange(address, request, Kind.CHANGE, call), request)
+        outcome = _judged(ended, request)
         if not isinstance(outcome, LandedError):
             return outcome
         call.blame(outcome)
@@ -138,6 +150,7 @@ async def _sent(
         retries -= 1
         wait_s = min(2 * wait_s, BUSY_LAST_S)
         await asyncio.sleep(delay_s)
+        ended = await cluster.exchange(address, request, Kind.CHANGE, call)
 
 
 def _judged(ended: Ended, request: Mutation) -> Done | LandedError:
@@ -149,7 +162,7 @@ def _judged(ended: Ended, request: Mutation) -> Done | LandedError:
         if ended.is_culprit:
             error.__cause__ = RemoteProtocolError(ended.detail)
         return error
-    if isinstance(ended.answer, Landed | Trimmed | Deleted):
+    if isinstance(ended.answer, _DONE):
         return ended.answer
     return error_of(operation_of(request), ended.answer)
 
@@ -204,7 +217,7 @@ async def look(
             break
         ended = await _asked(cluster, address, request, kind, call, wait_s=wait_s)
         if isinstance(ended, Answered):
-            if isinstance(ended.answer, Page | Details | FeedPage | LogFacts):
+            if isinstance(ended.answer, _SEEN):
                 return ended.answer
             raise call.blame(error_of(operation_of(request), ended.answer))
         if isinstance(ended, NotSent):

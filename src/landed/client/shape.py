@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from landed.errors import LocalProtocolError, MalformedWriteError
-from landed.log import Delete, Mutation, Read, Write
+from landed.log import Mutation, Read, Trim, Write
 
 
 def check_shape(mutation: Mutation) -> None:
@@ -15,7 +15,7 @@ def check_shape(mutation: Mutation) -> None:
 
     Source: pool rule CP-34.
     """
-    if not isinstance(mutation, Write | Delete):
+    if isinstance(mutation, Trim):
         return
     legs = mutation.legs
     if not legs:

@@ -55,26 +55,29 @@ class AddressBook:
 
 
 class Walk:
-    """One search for the node that accepts a change (CP-39)."""
+    """One search for the node that accepts a change (CP-39): ``first``, then ``next`` and next."""
 
-    __slots__ = ("_book", "_count", "_named", "_visits")
+    __slots__ = ("_book", "_count", "_named", "_visits", "first")
 
     def __init__(self, book: AddressBook) -> None:
         self._book = book
-        self._visits: dict[Address, int] = {}
-        self._count = 0
-        self._named: Address | None = book.leader
+        self.first = book.leader
+        """Who is asked first: the best guess at the leader."""
+        self._visits: dict[Address, int] | None = None
+        self._count = 1
+        self._named: Address | None = None
 
     def next(self) -> Address | None:
         """The node to ask now; None once everybody who could be asked was asked."""
-        address, self._named = self._named, None
+        if self._visits is None:
+            self._visits = {self.first: 1}
         visits = self._visits
-        if visits:
-            known = self._book.known
-            if self._count > VISITS_MAX * len(known):
-                return None
-            if address is None or visits.get(address, 0) == VISITS_MAX:
-                address = next((other for other in known if other not in visits), None)
+        known = self._book.known
+        address, self._named = self._named, None
+        if self._count > VISITS_MAX * len(known):
+            return None
+        if address is None or visits.get(address, 0) == VISITS_MAX:
+            address = next((other for other in known if other not in visits), None)
         if address is not None:
             visits[address] = visits.get(address, 0) + 1
             self._count += 1

@@ -264,12 +264,14 @@ def test_a_walk_ends_whatever_the_nodes_say():
         book = AddressBook(addresses[: rng.randint(1, 3)])
         walk = Walk(book)
         visits = []
-        while (address := walk.next()) is not None:
+        address = walk.first
+        while address is not None:
             visits.append(address)
             if rng.random() < 0.7:
                 walk.redirected(parse_address(f"n{rng.randint(0, 5)}:1"))
             else:
                 book.doubted(address)
+            address = walk.next()
         assert max(visits.count(address) for address in visits) <= VISITS_MAX
         assert len(visits) <= 2 * len(book.known) + 1
         assert set(book.known) >= set(visits)
