@@ -1,0 +1,132 @@
+"""What a log file holds, heads and marks too, read without any of the code that wrote it.
+
+The files are copied first, so that looking at them neither recovers nor changes what the next start
+will find.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+DELETED, WRITTEN, TRIMMED = 0, 1, 3
+LIVE = 1
+
+
+class Found(NamedTuple):
+    """One event, where it stands."""
+
+    position: int
+    key: bytes
+    version: int
+    client: bytes
+    client_seq: int
+    value: bytes
+
+
+class Audit(NamedTuple):
+    """Everything in the file."""
+
+    events: list[Found]
+    heads: dict[bytes, sqlite3.Row]
+
+
+def audit(path: Path) -> Audit:
+    """Read the whole file.
+
+    Raises:
+        AssertionError: a row is torn, a number has a gap or a double, or a head or a mark does not
+            agree with the batches.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for file in path.parent.glob(path.name + "*"):
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, folder)
+        connection = sqlite3.connect(Path(folder) / path.name)
+        connection.row_factory = sqlite3.Row
+        try:
+            assert ["ok"] == [row[0] for row in connection.execute("PRAGMA integrity_check")]
+            entries = connection.execute("SELECT * FROM entries ORDER BY position").fetchall()
+            heads = {row["number"]: row for row in connection.execute("SELECT * FROM aggregates")}
+            marks = {
+                (row["aggregate"], row["client"]): row["mark"]
+                for row in connection.execute("SELECT * FROM marks")
+            }
+        finally:
+            connection.close()
+    _check_heads(entries, heads)
+    _check_marks(entries, heads, marks)
+    return Audit(_events(entries, heads), {row["key"]: row for row in heads.values()})
+
+
+def _events(entries: list[sqlite3.Row], heads: dict[int, sqlite3.Row]) -> list[Found]:
+    found: list[Found] = []
+    for row in entries:
+        if row["kind"] != WRITTEN:
+            continue
+        body = row["body"]
+        assert (len(body), crc32(body)) == (row["size"], row["body_check"]), "a torn payload"
+        events = msgspec.msgpack.decode(body)
+        assert len(events) == row["event_count"]
+        for at, (seq, number, _id, _ms, _major, _minor, value, _iv) in enumerate(events):
+            assert number == row["event_seq"] - len(events) + 1 + at
+            key = heads[row["aggregate"]]["key"]
+            found.append(Found(row["position"], key, row["version"], row["client"], seq, value))
+    return found
+
+
+def _check_heads(entries: list[sqlite3.Row], heads: dict[int, sqlite3.Row]) -> None:
+    """Replay the entries: each life's versions are contiguous and end at its head."""
+    newest: dict[int, sqlite3.Row] = {}
+    batch: dict[int, sqlite3.Row] = {}
+    floor: dict[int, int] = {}
+    for row in entries:
+        aggregate = row["aggregate"]
+        newest[aggregate] = row
+        if row["kind"] == TRIMMED:
+            floor[aggregate] = row["version"]
+        elif row["kind"] == WRITTEN:
+            before = batch.get(aggregate)
+            if before is not None and before["incarnation"] == row["incarnation"]:
+                assert row["version"] == before["version"] + 1
+                assert row["previous"] == before["position"]
+            batch[aggregate] = row
+    assert newest.keys() == heads.keys()
+    for aggregate, row in newest.items():
+        head = heads[aggregate]
+        assert (head["life"] == LIVE) == (row["kind"] != DELETED)
+        assert head["incarnation"] == row["incarnation"]
+        assert head["event_seq"] == row["event_seq"]
+        assert head["last_ms"] == row["server_ms"]
+        if head["life"] == LIVE:
+            last = batch[aggregate]
+            assert head["version"] == last["version"]
+            assert head["last_position"] == last["position"]
+            assert head["floor"] >= floor.get(aggregate, 0) or last["incarnation"] > 1
+
+
+def _check_marks(
+    entries: list[sqlite3.Row],
+    heads: dict[int, sqlite3.Row],
+    marks: dict[tuple[int, bytes], int],
+) -> None:
+    """A pair's mark is the highest sequence it wrote; what was reclaimed may have been higher."""
+    highest: dict[tuple[int, bytes], int] = defaultdict(lambda: -(2**63))
+    for row in entries:
+        if row["kind"] == WRITTEN:
+            pair = (row["aggregate"], row["client"])
+            highest[pair] = max(highest[pair], row["max_seq"])
+    for (aggregate, client), seq in highest.items():
+        head = heads[aggregate]
+        mark = head["mark"] if head["mark_client"] == client else marks.get((aggregate, client))
+        if seq == -(2**63):
+            assert mark in {None, seq}, "sequence 0 leaves no mark"
+        else:
+            assert mark == seq
