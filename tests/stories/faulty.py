@@ -82,6 +82,7 @@ class FaultyLog:
         self.details_asked = 0
         self.write_script: deque[Fault] = deque()
         self.read_script: deque[Fault] = deque()
+        self.details_script: deque[LandedError] = deque()
         self.is_down = False
         """Nobody can be dialled."""
         self.is_stuck = False
@@ -100,6 +101,10 @@ class FaultyLog:
     def on_read(self, *faults: Fault) -> None:
         """Script the next reads."""
         self.read_script.extend(faults)
+
+    def on_details(self, *errors: LandedError) -> None:
+        """Script the next questions for details."""
+        self.details_script.extend(errors)
 
     def pause(self, point: str) -> Pause:
         """Stop the next request at ``before_read``, ``after_read``, ``before_send``, ``after_send``."""
@@ -159,6 +164,8 @@ class FaultyLog:
     async def details(self, key: AggregateKey, *, timeout_s: float | None = None) -> Details:
         self._refuse_if_down()
         self.details_asked += 1
+        if self.details_script:
+            raise self.details_script.popleft()
         return await self._log.details(key, timeout_s=timeout_s)
 
     async def trim(self, trim: Trim, *, timeout_s: float | None = None) -> None:

@@ -219,3 +219,17 @@ async def test_a_closed_account_does_not_hide_that_the_transfer_landed() -> None
         assert isinstance(outcome, Fault), outcome
         assert outcome.kind is FaultKind.CLOSED
         assert outcome.applied is Applied.APPLIED, "Y still shows it"
+
+
+async def test_a_leg_that_cannot_be_seen_is_not_answered_with_an_invented_balance() -> None:
+    async with fleet(1) as it:
+        (a,) = it.replicas
+        await it.give(Y, 500)
+        await a.transfer(X, Y, 30, key("K1"))
+        a.restart()
+        a.log.on_read(Pass(), *[Answer(HIDDEN)] * 5)
+        a.log.on_details(*[HIDDEN] * 5)
+        outcome = await a.transfer(X, Y, 30, key("K1"))
+        assert isinstance(outcome, Unresolved), outcome
+        assert outcome.applied is Applied.APPLIED
+        assert len(a.log.writes) == 1

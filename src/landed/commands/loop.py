@@ -34,7 +34,7 @@ from landed.commands.steps import STEPS
 from landed.errors import LandedError
 from landed.facts import Note, forget
 from landed.ids import AggregateKey, EventId
-from landed.projections import Ours
+from landed.projections import MemoryProjection, Ours
 from landed.projections.port import Domain, Projection
 
 S = TypeVar("S")
@@ -47,7 +47,8 @@ class SafeLoop(Generic[S]):
     One for a service and process; calls may run at the same time. Replicas share nothing but the
     log: any of them recognises a request that any other one wrote.
 
-    ``rng`` draws the pauses; it is handed in by tests. ``note`` takes facts.
+    ``projection`` is one in this process's memory unless another one is given. ``rng`` draws the
+    pauses; tests hand one in. ``note`` takes facts.
     """
 
     def __init__(
@@ -55,8 +56,8 @@ class SafeLoop(Generic[S]):
         log: Log,
         *,
         identity: ServiceIdentity,
-        projection: Projection[S],
         domain: Domain[S],
+        projection: Projection[S] | None = None,
         policy: Policy | None = None,
         rng: random.Random | None = None,
         note: Note = forget,
@@ -64,7 +65,7 @@ class SafeLoop(Generic[S]):
         self.identity = identity
         self.policy = policy or Policy()
         self._log = for_decisions(log)
-        self._projection = projection
+        self._projection: Projection[S] = MemoryProjection() if projection is None else projection
         self._domain = domain
         self._rng = rng or random.Random()  # noqa: S311  # pauses are no secrets
         self._note = note

@@ -97,6 +97,23 @@ async def test_a_malformed_wish_is_rejected_without_a_read_or_a_write(cents: int
         assert (a.log.reads, a.log.writes) == ([], [])
 
 
+@pytest.mark.scenario("SWA-67")
+async def test_one_target_named_twice_is_rejected_before_anything_is_read() -> None:
+    async with fleet(1) as it:
+        (a,) = it.replicas
+        command: Command[int, int] = Command(
+            event_id=key("K1"),
+            fingerprint=b"f",
+            targets=(a.key_of(X), a.key_of(X)),
+            decide=lambda _states: Accept(((EVENT,), (EVENT,))),
+            respond=lambda _key, balance, _version: balance,
+        )
+        outcome = await a.loop.execute(command)
+        assert isinstance(outcome, Rejected)
+        assert outcome.reason.code == "same_target"
+        assert (a.log.reads, a.log.writes) == ([], [])
+
+
 async def test_a_mistake_in_a_rule_is_raised_before_anything_is_sent() -> None:
     def decide(_balance: int) -> NewEvent:
         raise ZeroDivisionError
