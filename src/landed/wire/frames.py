@@ -99,8 +99,8 @@ class FrameBuffer:
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Append a copy of the bytes.
 
-        Drops what was taken, here too: a sender that is always one whole frame ahead of the taker
-        never lets it see an incomplete one, and the buffer would grow for ever.
+        What was taken is dropped here too: a sender that is always one whole frame ahead of the
+        taker never lets it see that nothing is left, and the buffer would grow for ever.
         """
         self._compact()
         self._data += data
@@ -117,7 +117,6 @@ class FrameBuffer:
         body_start = self._start + HEADER_SIZE
         end = body_start + header.length
         if len(self._data) < end:
-            self._compact()
             return None
         self._start = end
         return memoryview(self._data)[body_start:end].tobytes()
@@ -128,7 +127,7 @@ class FrameBuffer:
         self._start = 0
 
     def _compact(self) -> None:
-        """Drop what was taken. Cheap: what is left came with the last receive."""
+        """Drop what was taken. Cheap: a bytearray gives up its front without moving the rest."""
         if self._start:
             del self._data[: self._start]
             self._start = 0

@@ -316,6 +316,13 @@ def test_an_access_level_that_does_not_exist_is_refused():
         codec.decode_answer(Operation.IDENTIFY, bytes.fromhex("95c0c003c0c0"))
 
 
+@pytest.mark.parametrize("code", [b"\xcf\x00\x00\x00\x01\x00\x00\x07\xd3", b"\xff"])
+def test_an_error_code_has_32_bits(code):
+    assert codec.decode_error(b"\x93\xc0\xcf" + bytes(6) + b"\x07\xd3\xa0") == (2003, "", None)
+    with pytest.raises(MalformedBodyError):
+        codec.decode_error(b"\x93\xc0" + code + b"\xa0")
+
+
 # --- what we will not send ------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from uuid import UUID
 
 import pytest
@@ -190,6 +191,49 @@ def test_many_frames_in_one_receive_cost_the_same_each():
     few = min(seconds(500) for _ in range(3))
     many = min(seconds(20_000) for _ in range(2))
     assert many < 5 * few + 1e-5
+
+
+@pytest.mark.parametrize("cut", [5, 17, 40])
+def test_what_was_taken_is_let_go_even_if_a_part_of_a_frame_is_always_left(cut):
+    frame = frame_of(write(1000))
+    server = server_after(frame[:cut])
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            server.receive(frame[cut:] + frame[:cut])
+            assert isinstance(server.next_request(), Received)
+            assert server.next_request() is NEED_DATA
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * len(frame)
+
+
+def test_a_sender_that_is_always_a_frame_ahead_does_not_make_the_buffer_grow():
+    frame = frame_of(write(1000))
+    server = server_after(frame)
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            server.receive(frame)
+            assert isinstance(server.next_request(), Received)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * len(frame)
+
+
+def test_an_idle_connection_does_not_hold_on_to_a_large_frame():
+    frame = frame_of(write(1_000_000))
+    tracemalloc.start()
+    try:
+        server = server_after(frame + frame[:5])
+        assert isinstance(server.next_request(), Received)
+        assert server.next_request() is NEED_DATA
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 100_000
 
 
 # --- what may come when ---------------------------------------------------------------------------
