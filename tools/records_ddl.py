@@ -17,7 +17,7 @@ HOME = Path(__file__).parent.parent / "src/landed/records/migrations"
 
 # Columns that stand once written. A payload may still be erased (design decision 27).
 STANDING = {
-    "quarantine": ["receipt_id", "reason", "detail", "owner", "opened_at"],
+    "quarantine": ["receipt_id", "reason", "owner", "opened_at"],
     "effects": [
         "effect_id",
         "recipient",
@@ -30,6 +30,8 @@ STANDING = {
     ],
 }
 ERASABLE = {"quarantine": ["payload"], "effects": ["payload", "effect_key"]}
+BLANKABLE = {"quarantine": ["detail"]}
+"""Texts that may quote a payload, and so may be erased with it."""
 KEPT = ("quarantine", "actions")
 """Rows that are never deleted; an action is never changed either."""
 
@@ -69,7 +71,11 @@ def triggers(name: str) -> list[str]:
         differs = [_differs(name, column) for column in columns] + [
             f"({_differs(name, column)} AND NEW.{column} IS NOT NULL)" for column in ERASABLE[table]
         ]
-        named = ", ".join([*columns, *ERASABLE[table]])
+        differs += [
+            f"({_differs(name, column)} AND NEW.{column} <> '')"
+            for column in BLANKABLE.get(table, [])
+        ]
+        named = ", ".join([*columns, *ERASABLE[table], *BLANKABLE.get(table, [])])
         parts += _trigger(
             name,
             f"{PREFIX}{table}_stands",

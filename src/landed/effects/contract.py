@@ -8,9 +8,11 @@ durable, every error ambiguous.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from landed.effects.answer import (
     Accepted,
@@ -25,7 +27,7 @@ from landed.effects.answer import (
 )
 from landed.effects.state import Finality
 from landed.errors import ConfigurationError
-from landed.fingerprint import Json, canonical_json
+from landed.fingerprint import Json, canonical_json, parse_json
 
 
 class SameKey(StrEnum):
@@ -204,6 +206,59 @@ class Contract:
         if code in answers.not_executed:
             return NotExecuted(retry_after_s, code)
         return Ambiguous(f"the contract does not say what {code} means", code)
+
+
+def contract_of(declaration: bytes) -> Contract:
+    """Read a contract back from its declaration; the digest is the same.
+
+    Raises:
+        ValueError: it declares something this version does not know, so its meaning is not known.
+    """
+    document = parse_json(declaration)
+    if not isinstance(document, dict):
+        raise ValueError("a contract is declared as a JSON object")
+    fields = dict(document)
+    for name, part in _PARTS.items():
+        if fields.get(name) is not None:
+            fields[name] = _rebuilt(part, fields[name])
+    contract: Contract = _rebuilt(Contract, fields)
+    return contract
+
+
+_PARTS: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "key": Key,
+        "answers": Answers,
+        "lookup": Lookup,
+        "fence": Fence,
+        "seal": Seal,
+        "expiry": Expiry,
+    }
+)
+_WORDS: Final[Mapping[str, type[StrEnum]]] = MappingProxyType(
+    {
+        "same_key": SameKey,
+        "payload_equality": PayloadEquality,
+        "stores_errors": StoredErrors,
+        "ambiguity": Ambiguity,
+        "absence": Finality,
+    }
+)
+
+
+def _rebuilt(part: type, fields: Any) -> Any:
+    values = {
+        name: tuple(value)
+        if isinstance(value, list)
+        else _WORDS[name](value)
+        if name in _WORDS
+        else value
+        for name, value in fields.items()
+    }
+    try:
+        return part(**values)
+    except TypeError as e:
+        raise ValueError(f"this version does not know all of the contract: {e}") from None
 
 
 RESEND_MARGIN_S: Final = 60.0

@@ -205,3 +205,8 @@ def late(happening: Happening, state: State, *, is_newest: bool, is_same_result:
             return LateMove.RECORD if is_same_result else LateMove.CONTRADICT
         case State.REFUSED | State.FENCED | State.CANCELLED:
             return LateMove.CONTRADICT
+
+
+def late_target(step: LateMove, state: State) -> State:
+    """The state that a late answer leads to: confirmed, or where the effect stands."""
+    return State.CONFIRMED if step is LateMove.CONFIRM else state

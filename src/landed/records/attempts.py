@@ -30,7 +30,7 @@ from landed.effects.doubt import (
     standing,
 )
 from landed.effects.state import TERMINAL, Certainty, Reason, State
-from landed.effects.transitions import Happening, Kind, LateMove, decide, late
+from landed.effects.transitions import Happening, Kind, LateMove, decide, late, late_target
 from landed.records import settle
 from landed.records.effects import EffectView, moved, view
 from landed.records.session import Books
@@ -187,7 +187,7 @@ def end(
                 to = _move(conn, books, fresh, contract, answer, delays=delays)
         if to is not None:
             return Ended(to, was_late=False)
-    return _end_late(conn, books, effect.effect_id, contract, answer, number=number)
+    return _end_late(conn, books, effect.effect_id, contract, answer, number=number, delays=delays)
 
 
 def reap(
@@ -267,7 +267,7 @@ def _move(
     to = verdict.to
     if effect.has_late_success and to not in TERMINAL:
         # An earlier attempt's success came in while this one was open (rule SM-2).
-        to, doubt_from = State.CONFIRMED, None
+        to, doubt_from = late_target(LateMove.CONFIRM, to), None
     values: dict[str, object] = {
         "doubt_from": doubt_from,
         "reason": _reason(answer, to, doubt_from),
@@ -303,6 +303,7 @@ def _end_late(
     answer: AttemptAnswer,
     *,
     number: int,
+    delays: settle.Delays,
 ) -> Ended:
     """An answer to an attempt that is no longer open: recorded always, applied by rule SM-2."""
     conn.execute(
@@ -329,6 +330,9 @@ def _end_late(
         is_newest=number == effect.attempt_no,
         is_same_result=is_same,
     )
+    if step is LateMove.CONFIRM and effect.reason == Reason.ATTESTED_ABSENT.value:
+        # A person said that it did not act, and it did: an incident, never a silent change (RN-9).
+        step = LateMove.CONTRADICT
     match step:
         case LateMove.CONFIRM:
             values = {
@@ -336,17 +340,10 @@ def _end_late(
                 "reason": None,
                 **settle.terminal_values(conn, books, result, Certainty.PROVEN),
             }
-            if moved(conn, effect, State.CONFIRMED, values):
-                settle.after_move(
-                    conn,
-                    books,
-                    effect,
-                    contract,
-                    State.CONFIRMED,
-                    answer=answer,
-                    delays=settle.Delays(),
-                )
-                return Ended(State.CONFIRMED, was_late=True)
+            to = late_target(step, effect.state)
+            if moved(conn, effect, to, values):
+                settle.after_move(conn, books, effect, contract, to, answer=answer, delays=delays)
+                return Ended(to, was_late=True)
         case LateMove.NOTE_SUCCESS:
             moved(conn, effect, effect.state, {"has_late_success": True})
         case LateMove.CONTRADICT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -103,7 +103,7 @@ def add(conn: Connection, books: Books, messages: Sequence[Message]) -> list[UUI
                 message.lane,
                 OUTBOX,
                 outbox_id,
-                group_key=_group(message),
+                group_key=group_of(message),
                 group_seq=message.order_seq,
             )
             for outbox_id, message in zip(ids, messages, strict=True)
@@ -117,18 +117,41 @@ def next_seq(conn: Connection, *, domain: str, key: str) -> int:
 
     Numbers are therefore gap-free and in commit order within the key; a rollback returns them.
     """
+    return next_seqs(conn, {(domain, key): 1})[domain, key]
+
+
+def next_seqs(
+    conn: Connection, wanted: Mapping[tuple[str, str], int]
+) -> dict[tuple[str, str], int]:
+    """Take the next numbers of several order keys, in key order, in one statement (SQ-9).
+
+    Args:
+        conn: inside a transaction.
+        wanted: how many numbers by (domain, key), at least 1 each.
+
+    Returns the first number taken by (domain, key); the others follow it.
+    """
+    if not wanted:
+        return {}
     dialect = postgresql if is_postgres(conn.dialect) else sqlite
-    return int(
-        conn.execute(
-            dialect.insert(order_heads)
-            .values(order_domain=domain, order_key=key, last_seq=1)
-            .on_conflict_do_update(
-                index_elements=["order_domain", "order_key"],
-                set_={"last_seq": order_heads.c.last_seq + 1},
-            )
-            .returning(order_heads.c.last_seq)
-        ).scalar_one()
+    statement = dialect.insert(order_heads).values(
+        [
+            {"order_domain": domain, "order_key": key, "last_seq": count}
+            for (domain, key), count in sorted(wanted.items())
+        ]
     )
+    taken = conn.execute(
+        statement.on_conflict_do_update(
+            index_elements=["order_domain", "order_key"],
+            set_={"last_seq": order_heads.c.last_seq + statement.excluded.last_seq},
+        ).returning(order_heads.c.order_domain, order_heads.c.order_key, order_heads.c.last_seq)
+    )
+    return {
+        (row.order_domain, row.order_key): row.last_seq
+        - wanted[row.order_domain, row.order_key]
+        + 1
+        for row in taken
+    }
 
 
 def rows(conn: Connection, outbox_ids: Sequence[UUID]) -> list[Row]:
@@ -168,22 +191,67 @@ def note_failure(conn: Connection, outbox_id: UUID, error: str) -> None:
     )
 
 
-def set_state(
-    conn: Connection, outbox_id: UUID, *, frm: str, to: str, error: str | None = None
+def park(
+    conn: Connection, books: Books, outbox_id: UUID, *, error: str, is_skipping: bool = False
 ) -> bool:
-    """Move a row that is not done: ``queued`` to ``parked`` or ``cancelled``, and back to ``queued``.
+    """Set a row aside that cannot be handed on; the caller opens its review (TX-PARK, QU-8).
 
-    Compare-and-set; returns whether it was in the state named.
+    In an ordered group it blocks what comes behind it, unless ``is_skipping``: then it is given up
+    for good, so that it never goes out later under its old number (rule OB-8).
+
+    Returns whether it was still queued.
     """
-    assert (frm, to) in {
-        ("queued", "parked"),
-        ("queued", "cancelled"),
-        ("parked", "queued"),
-        ("parked", "cancelled"),
-    }
+    if not _set_state(conn, outbox_id, frm="queued", to="parked", error=error):
+        return False
+    if is_skipping:
+        return skip(conn, outbox_id, why=f"skipped: {error}")
+    row = rows(conn, [outbox_id])[0]
+    if group_of(row) is None:
+        schedule.drop(conn, kind=OUTBOX, subject_id=outbox_id)
+    else:
+        _reschedule(conn, books, row, delay_us=None)
+    return True
+
+
+def retry(conn: Connection, books: Books, outbox_id: UUID) -> bool:
+    """Queue a parked row again, with a fresh budget of tries. Returns whether it was parked."""
+    if not _set_state(conn, outbox_id, frm="parked", to="queued", tries=0):
+        return False
+    _reschedule(conn, books, rows(conn, [outbox_id])[0], delay_us=0)
+    return True
+
+
+def skip(conn: Connection, outbox_id: UUID, *, why: str) -> bool:
+    """Give up a parked row, so that its group goes on without it. Returns whether it was parked."""
+    if not _set_state(conn, outbox_id, frm="parked", to="cancelled", error=why):
+        return False
+    schedule.drop(conn, kind=OUTBOX, subject_id=outbox_id)
+    return True
+
+
+def cancel(conn: Connection, outbox_id: UUID, *, why: str) -> bool:
+    """Give up a row that was not handed on. Returns whether it was queued or parked."""
+    if not _set_state(conn, outbox_id, frm="queued", to="cancelled", error=why):
+        return skip(conn, outbox_id, why=why)
+    schedule.drop(conn, kind=OUTBOX, subject_id=outbox_id)
+    return True
+
+
+def _set_state(
+    conn: Connection,
+    outbox_id: UUID,
+    *,
+    frm: str,
+    to: str,
+    error: str | None = None,
+    tries: int | None = None,
+) -> bool:
+    """Compare and set. Nothing leaves ``done`` or ``cancelled``."""
     values: dict[str, object] = {"state": to}
     if error is not None:
         values["last_error"] = error[:1000]
+    if tries is not None:
+        values["tries"] = tries
     result = conn.execute(
         update(outbox)
         .where(outbox.c.outbox_id == outbox_id, outbox.c.state == frm)
@@ -192,7 +260,33 @@ def set_state(
     return result.rowcount == 1
 
 
-def _group(message: Message) -> str | None:
+def _reschedule(conn: Connection, books: Books, row: Row, *, delay_us: int | None) -> None:
+    group = group_of(row)
+    schedule.move(
+        conn,
+        books,
+        kind=OUTBOX,
+        subject_id=row.outbox_id,
+        lane=lane_of(row.kind, row.destination),
+        delay_us=delay_us,
+        group_key=group,
+        group_seq=None if group is None else row.order_seq,
+    )
+
+
+def lane_of(kind: str, destination: str) -> str:
+    """The lane in which a row of this kind waits."""
+    match kind:
+        case "event":
+            return f"relay:{destination}"
+        case "alert":
+            return "alert"
+        case _:
+            return "handle"
+
+
+def group_of(message: Message | Row) -> str | None:
+    """The group within which a row waits for its turn; None if it need not."""
     if message.order_key is None:
         return None
     return f"{message.destination}/{message.order_domain}/{message.order_key}"

@@ -6,12 +6,13 @@ statements do not grow with the group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.deliveries.classify import (
@@ -24,6 +25,7 @@ from landed.deliveries.event import Event, Verified
 from landed.fingerprint import Fingerprint
 from landed.records import outbox, reviews
 from landed.records.session import Books, is_postgres
+from landed.records.settle import ingest_mark
 from landed.records.tables import payloads, quarantine, receipt_conflicts, receipts
 
 RECEIPT = "receipt"
@@ -50,7 +52,12 @@ class Arrival:
     transport_ref: str | None = None
     origin: str = "live"
     serial_key: str | None = None
-    """Handled one at a time per key, in receipt order (OG-3)."""
+    """Handled one at a time per key and handler, in receipt order (OG-3)."""
+    serial_keys: Mapping[str, str] = field(default_factory=dict)
+    """By handler, where handlers have keys of their own."""
+
+    def serial_of(self, handler: str) -> str | None:
+        return self.serial_keys.get(handler, self.serial_key)
 
 
 class Kept(NamedTuple):
@@ -107,15 +114,6 @@ def keep(conn: Connection, books: Books, arrivals: Sequence[Arrival]) -> list[Ta
     return taken
 
 
-def settle_receipt(conn: Connection, books: Books, receipt_id: UUID) -> None:
-    """Note when the last thing that depends on a receipt became terminal (its age starts there)."""
-    conn.execute(
-        update(receipts)
-        .where(receipts.c.receipt_id == receipt_id, receipts.c.settled_at.is_(None))
-        .values(settled_at=books.at(conn))
-    )
-
-
 class _Known(NamedTuple):
     receipt_id: UUID
     disposition: str
@@ -132,6 +130,7 @@ def _insert_receipts(
 ) -> set[UUID]:
     dialect = postgresql if is_postgres(conn.dialect) else sqlite
     at = books.at(conn)
+    mark = ingest_mark()
     rows = [
         {
             "receipt_id": receipt_id,
@@ -160,6 +159,7 @@ def _insert_receipts(
             "origin": a.origin,
             "sequence": a.event.sequence,
             "settled_at": at if isinstance(a.disposition, IgnoredEvent) else None,
+            "settled_mark": mark if isinstance(a.disposition, IgnoredEvent) else None,
         }
         for a, digest, receipt_id in zip(arrivals, digests, ids, strict=True)
     ]
@@ -195,11 +195,16 @@ def _known(conn: Connection, digests: Sequence[bytes]) -> dict[bytes, _Known]:
 
 
 def _keep_payloads(conn: Connection, fresh: Sequence[tuple[UUID, Arrival]]) -> None:
-    rows = [
-        {"receipt_id": receipt_id, "body": a.event.data, "headers": a.headers}
-        for receipt_id, a in fresh
-        if isinstance(a.disposition, AcceptedEvent) and a.keeps_payload
-    ]
+    rows = []
+    for receipt_id, a in fresh:
+        match a.disposition:
+            case AcceptedEvent() if a.keeps_payload:
+                rows.append({"receipt_id": receipt_id, "body": a.event.data, "headers": a.headers})
+            case QuarantinedEvent():
+                # The body is with the quarantine until the decision (rule QU-4).
+                rows.append({"receipt_id": receipt_id, "body": None, "headers": a.headers})
+            case _:
+                pass
     if rows:
         conn.execute(insert(payloads).values(rows))
 
@@ -244,16 +249,54 @@ def _quarantine(conn: Connection, books: Books, fresh: Sequence[tuple[UUID, Arri
 
 
 def _hand_on(conn: Connection, books: Books, fresh: Sequence[tuple[UUID, Arrival]]) -> None:
+    due = [
+        (receipt_id, a, handler)
+        for receipt_id, a in fresh
+        if isinstance(a.disposition, AcceptedEvent)
+        for handler in a.handlers
+    ]
     outbox.add(
         conn,
         books,
-        [
-            handling(receipt_id, handler, event_type=a.event.type, origin=a.origin)
-            for receipt_id, a in fresh
-            if isinstance(a.disposition, AcceptedEvent)
-            for handler in a.handlers
-        ],
+        handlings(
+            conn,
+            [
+                Handling(receipt_id, handler, a.event.type, a.origin, a.serial_of(handler))
+                for receipt_id, a, handler in due
+            ],
+        ),
     )
+
+
+class Handling(NamedTuple):
+    """One receipt to be handed to one handler."""
+
+    receipt_id: UUID
+    handler: str
+    event_type: str
+    origin: str
+    serial_key: str | None = None
+
+
+def handlings(conn: Connection, due: Sequence[Handling]) -> list[outbox.Message]:
+    """Outbox rows for handlings, in receipt order; those with a serial key take numbers (OG-3)."""
+    wanted = Counter(
+        (f"serial:{item.handler}", item.serial_key) for item in due if item.serial_key is not None
+    )
+    numbers = outbox.next_seqs(conn, wanted)
+    messages = []
+    for item in due:
+        message = handling(
+            item.receipt_id, item.handler, event_type=item.event_type, origin=item.origin
+        )
+        if item.serial_key is not None:
+            place = (f"serial:{item.handler}", item.serial_key)
+            message = replace(
+                message, order_domain=place[0], order_key=place[1], order_seq=numbers[place]
+            )
+            numbers[place] += 1
+        messages.append(message)
+    return messages
 
 
 def handling(receipt_id: UUID, handler: str, *, event_type: str, origin: str) -> outbox.Message:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, RowMapping, case, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.records import outbox
@@ -69,20 +69,55 @@ def close_review(conn: Connection, books: Books, review_id: UUID, *, by: str, no
     return result.rowcount == 1
 
 
+def open_reviews(conn: Connection, *, limit: int = 100) -> list[RowMapping]:
+    """What people have to look at: the worst first, then the oldest."""
+    return list(
+        conn.execute(
+            select(reviews)
+            .where(reviews.c.state == "open")
+            .order_by(reviews.c.severity, reviews.c.opened_at)
+            .limit(limit)
+        ).mappings()
+    )
+
+
+def close_subject(
+    conn: Connection, books: Books, *, subject_kind: str, subject_id: UUID, by: str, note: str
+) -> int:
+    """Close every open review of a subject that was dealt with; returns how many."""
+    result = conn.execute(
+        update(reviews)
+        .where(
+            reviews.c.state == "open",
+            reviews.c.subject_kind == subject_kind,
+            reviews.c.subject_id == str(subject_id),
+        )
+        .values(state="closed", closed_by=by, closed_at=books.at(conn), closing_note=note)
+    )
+    return result.rowcount
+
+
 def _raise(conn: Connection, books: Books, review: Review) -> None:
     dialect = postgresql if is_postgres(conn.dialect) else sqlite
     at = books.at(conn)
     key = f"{review.kind}/{review.owner}"
-    count = conn.execute(
+    # "critical" sorts before "warning": a joined alert keeps the worse of the two.
+    is_worse = alerts.c.severity > review.severity
+    count, severity = conn.execute(
         dialect.insert(alerts)
         .values(dedupe_key=key, severity=review.severity, first_at=at, last_at=at, count=1)
         .on_conflict_do_update(
             index_elements=["dedupe_key"],
-            set_={"last_at": at, "count": alerts.c.count + 1, "severity": review.severity},
+            set_={
+                "last_at": at,
+                # Worse than before: the count begins again, so that it is raised again.
+                "count": case((is_worse, 1), else_=alerts.c.count + 1),
+                "severity": case((is_worse, review.severity), else_=alerts.c.severity),
+            },
         )
-        .returning(alerts.c.count)
-    ).scalar_one()
-    if str(count).strip("0") != "1":
+        .returning(alerts.c.count, alerts.c.severity)
+    ).one()
+    if str(count).rstrip("0") != "1":
         return
     outbox.add(
         conn,
@@ -98,7 +133,7 @@ def _raise(conn: Connection, books: Books, review: Review) -> None:
                 body=json.dumps(
                     {
                         "kind": review.kind,
-                        "severity": review.severity,
+                        "severity": severity,
                         "owner": review.owner,
                         "subject": f"{review.subject_kind}/{review.subject_id}",
                         "count": count,

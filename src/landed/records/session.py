@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -15,11 +16,15 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Engine,
+    Text,
+    cast,
     create_engine,
     event,
+    func,
     literal,
     literal_column,
     text,
+    type_coerce,
 )
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -35,6 +40,8 @@ BUSY_TIMEOUT_MS: Final = 5_000
 RETRIES_MAX: Final = 5
 """Serialization failures and deadlocks of our own transactions are tried again this often."""
 _MICROS: Final = 1_000
+
+_UUID_PARTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 
 # SQLSTATE: serialization failure, deadlock. Nothing of the transaction was kept.
 _RETRYABLE_STATES: Final = frozenset({"40001", "40P01"})
@@ -86,6 +93,15 @@ class Books:
 
 def is_postgres(dialect: Dialect) -> bool:
     return dialect.name == "postgresql"
+
+
+def uuid_text(conn: Connection, column: ColumnElement[UUID]) -> ColumnElement[str]:
+    """A UUID column as the text that ``str(UUID)`` gives, for comparing with text columns."""
+    if is_postgres(conn.dialect):
+        return cast(column, Text)
+    raw = type_coerce(column, Text)
+    parts = [func.substr(raw, start, size) for start, size in _UUID_PARTS]
+    return reduce(lambda text, part: text.concat("-").concat(part), parts[1:], parts[0])
 
 
 def open_engine(url: str, *, pool_size: int = 5) -> Engine:

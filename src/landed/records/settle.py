@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from landed.effects.answer import AttemptAnswer, InFlight, KeyConflict, NotExecuted
 from landed.effects.contract import Contract
+from landed.effects.doubt import standing
 from landed.effects.order import OrderPolicy
 from landed.effects.state import TERMINAL, Certainty, Reason, State
+from landed.effects.transitions import Happening, Kind, Standing, decide
 from landed.records import outbox, reviews, schedule
-from landed.records.effects import EFFECT, EffectView, effect_lane, reconcile_lane
+from landed.records.effects import (
+    EFFECT,
+    EffectView,
+    effect_lane,
+    moved,
+    reconcile_lane,
+    views,
+)
 from landed.records.session import Books
-from landed.records.tables import attempts, effects
+from landed.records.tables import attempts, effects, ingest_clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +39,19 @@ class Delays:
     owner: str = field(default="installation")
 
 
+def ingest_mark() -> ColumnElement[int]:
+    """How long the boundary has been able to receive, as an SQL expression (rule RT-7)."""
+    ticked = select(ingest_clock.c.ticked_us).where(ingest_clock.c.id == 1).scalar_subquery()
+    return func.coalesce(ticked, 0)
+
+
 def terminal_values(
     conn: Connection, books: Books, result: bytes | None, certainty: Certainty
 ) -> dict[str, object]:
     """The columns that a terminal state brings with it."""
     values: dict[str, object] = {
         "settled_at": books.at(conn),
+        "settled_mark": ingest_mark(),
         "certainty": certainty.value,
         "doubt_from": None,
     }
@@ -60,13 +76,15 @@ def after_move(
         schedule.drop(conn, kind=EFFECT, subject_id=effect.effect_id)
         announce(conn, books, effect, to, delays.settled_handlers)
         if to is State.CONFIRMED and effect.order_policy == OrderPolicy.LATEST_WINS.value:
-            _supersede_older(conn, books, effect)
+            _supersede_older(conn, books, effect, contract, delays)
+        return
+    if to is State.RETRY and _cancel_if_asked(conn, books, replace(effect, state=to), delays):
         return
     if to is State.RETRY:
         wait = answer.retry_after_s if isinstance(answer, NotExecuted) else None
         delay = delays.retry_us if wait is None else max(delays.retry_us, int(wait * 1_000_000))
         if _non_acts(conn, effect.effect_id) >= contract.non_acts_max:
-            _park(conn, books, effect, delays)
+            _park(conn, books, replace(effect, state=to), delays)
             return
         _come_again(conn, books, effect, effect_lane(effect.recipient), delay)
         return
@@ -86,6 +104,31 @@ def after_move(
                 note="the recipient knows this key with another payload; nothing is sent again",
             ),
         )
+
+
+def _cancel_if_asked(conn: Connection, books: Books, effect: EffectView, delays: Delays) -> bool:
+    """A cancel asked for while it was being sent takes place now that it did not act (E26)."""
+    verdict = decide(Happening.CANCEL, Standing(state=effect.state, is_in_doubt=False))
+    assert verdict.kind is Kind.MOVE, "what may be sent again may be cancelled"
+    cancelled = conn.execute(
+        update(effects)
+        .where(
+            effects.c.effect_id == effect.effect_id,
+            effects.c.state == effect.state.value,
+            effects.c.attempt_no == effect.attempt_no,
+            effects.c.is_cancel_requested,
+        )
+        .values(
+            state=verdict.to.value,
+            reason=Reason.OPERATOR.value,
+            **terminal_values(conn, books, None, Certainty.PROVEN),
+        )
+    )
+    if cancelled.rowcount != 1:
+        return False
+    schedule.drop(conn, kind=EFFECT, subject_id=effect.effect_id)
+    announce(conn, books, effect, verdict.to, delays.settled_handlers)
+    return True
 
 
 def announce(
@@ -141,23 +184,28 @@ def _come_again(
 
 
 def _non_acts(conn: Connection, effect_id: UUID) -> int:
-    """How many attempts are proven not to have acted."""
-    rows = conn.execute(
-        select(attempts.c.attempt_no).where(
+    """How many attempts are proven not to have acted, since a person last asked for another go."""
+    return conn.execute(
+        select(func.count())
+        .select_from(attempts.join(effects, effects.c.effect_id == attempts.c.effect_id))
+        .where(
             attempts.c.effect_id == effect_id,
+            attempts.c.attempt_no > effects.c.budget_from,
             attempts.c.outcome.in_(["not_sent", "not_executed"]),
         )
-    )
-    return len(rows.all())
+    ).scalar_one()
 
 
 def _park(conn: Connection, books: Books, effect: EffectView, delays: Delays) -> None:
-    """The budget of proven non-acts is spent (E23): no doubt, but a person must look."""
-    conn.execute(
-        update(effects)
-        .where(effects.c.effect_id == effect.effect_id, effects.c.state == State.RETRY.value)
-        .values(state=State.PARKED.value, reason=Reason.BUDGET_SPENT.value)
-    )
+    """The budget of proven non-acts is spent (E23): no doubt, but a person must look.
+
+    ``effect`` stands in ``retry`` by now.
+    """
+    verdict = decide(Happening.NON_ACTS_SPENT, Standing(state=effect.state, is_in_doubt=False))
+    if verdict.kind is not Kind.MOVE or not moved(
+        conn, effect, verdict.to, {"reason": Reason.BUDGET_SPENT.value}
+    ):
+        return
     schedule.drop(conn, kind=EFFECT, subject_id=effect.effect_id)
     reviews.open_review(
         conn,
@@ -173,24 +221,28 @@ def _park(conn: Connection, books: Books, effect: EffectView, delays: Delays) ->
     )
 
 
-def _supersede_older(conn: Connection, books: Books, effect: EffectView) -> None:
-    """A newer version is confirmed: older ones never begun are moot (E30)."""
+def _supersede_older(
+    conn: Connection, books: Books, newer: EffectView, contract: Contract, delays: Delays
+) -> None:
+    """A newer version is confirmed: older ones never begun are moot, others are asked about (E30)."""
     rows = conn.execute(
-        update(effects)
-        .where(
-            effects.c.order_domain == effect.order_domain,
-            effects.c.order_key == effect.order_key,
-            effects.c.version < effect.version,
-            effects.c.state.in_([State.PENDING.value, State.RETRY.value, State.PARKED.value]),
+        select(effects.c.effect_id).where(
+            effects.c.order_domain == newer.order_domain,
+            effects.c.order_key == newer.order_key,
+            effects.c.version < newer.version,
+            effects.c.state.not_in([state.value for state in TERMINAL]),
         )
-        .values(
-            state=State.CANCELLED.value,
-            reason=Reason.SUPERSEDED.value,
-            certainty=Certainty.PROVEN.value,
-            settled_at=books.at(conn),
-            superseded_by=effect.effect_id,
-        )
-        .returning(effects.c.effect_id)
     )
-    for effect_id in rows.scalars().all():
-        schedule.drop(conn, kind=EFFECT, subject_id=effect_id)
+    for older in views(conn, list(rows.scalars())):
+        verdict = decide(Happening.SUPERSEDED, standing(older.doubt, contract))
+        if verdict.kind is Kind.MOVE:
+            values = {
+                "reason": Reason.SUPERSEDED.value,
+                "superseded_by": newer.effect_id,
+                **terminal_values(conn, books, None, Certainty.PROVEN),
+            }
+            if moved(conn, older, verdict.to, values):
+                schedule.drop(conn, kind=EFFECT, subject_id=older.effect_id)
+                announce(conn, books, older, verdict.to, delays.settled_handlers)
+        elif older.state in (State.UNKNOWN, State.ACCEPTED):
+            _come_again(conn, books, older, reconcile_lane(older.recipient), 0)

@@ -273,6 +273,7 @@ effects: Final = Table(
     _text("recipient_ref", nullable=True),
     _text("correlation", default="{}"),
     _number("questions", default=0),
+    _number("budget_from", default=0),
     _id("supersedes", nullable=True),
     _id("superseded_by", nullable=True),
     _text("origin", default="live"),
@@ -484,6 +485,11 @@ runs: Final = Table(
     _bytes("plan_digest"),
     _text("state"),
     _text("paused_because", nullable=True),
+    _number("events_max", nullable=True),
+    _number("receipts_max", nullable=True),
+    _number("effects_max", nullable=True),
+    _number("quarantines_max", nullable=True),
+    _number("rate_millitokens", nullable=True),
     _number("cursor", default=0),
     _number("accepted", default=0),
     _number("duplicates", default=0),
@@ -496,6 +502,10 @@ runs: Final = Table(
     _at("bucket_at", nullable=True),
     _at("created_at"),
     _at("changed_at"),
+    CheckConstraint(
+        "state IN ('draft','approved','running','paused','completed','aborted')",
+        name=PREFIX + "runs_state",
+    ),
 )
 
 gap_reports: Final = Table(

@@ -172,6 +172,7 @@ CREATE TABLE landed_effects (
     recipient_ref TEXT,
     correlation TEXT DEFAULT '{}' NOT NULL,
     questions BIGINT DEFAULT 0 NOT NULL,
+    budget_from BIGINT DEFAULT 0 NOT NULL,
     supersedes UUID,
     superseded_by UUID,
     origin TEXT DEFAULT 'live' NOT NULL,
@@ -334,6 +335,11 @@ CREATE TABLE landed_runs (
     plan_digest BYTEA NOT NULL,
     state TEXT NOT NULL,
     paused_because TEXT,
+    events_max BIGINT,
+    receipts_max BIGINT,
+    effects_max BIGINT,
+    quarantines_max BIGINT,
+    rate_millitokens BIGINT,
     cursor BIGINT DEFAULT 0 NOT NULL,
     accepted BIGINT DEFAULT 0 NOT NULL,
     duplicates BIGINT DEFAULT 0 NOT NULL,
@@ -346,7 +352,8 @@ CREATE TABLE landed_runs (
     bucket_at BIGINT,
     created_at BIGINT NOT NULL,
     changed_at BIGINT NOT NULL,
-    PRIMARY KEY (run_id)
+    PRIMARY KEY (run_id),
+    CONSTRAINT landed_runs_state CHECK (state IN ('draft','approved','running','paused','completed','aborted'))
 )
 
 CREATE TABLE landed_gap_reports (
@@ -395,14 +402,14 @@ CREATE FUNCTION landed_quarantine_stands() RETURNS trigger LANGUAGE plpgsql AS $
 BEGIN RAISE EXCEPTION 'landed_quarantine: what was recorded stands; a payload may only be erased' USING ERRCODE = 'integrity_constraint_violation'; END
 $$
 
-CREATE TRIGGER landed_quarantine_stands BEFORE UPDATE OF receipt_id, reason, detail, owner, opened_at, payload ON landed_quarantine
+CREATE TRIGGER landed_quarantine_stands BEFORE UPDATE OF receipt_id, reason, owner, opened_at, payload, detail ON landed_quarantine
 FOR EACH ROW
 WHEN (NEW.receipt_id IS DISTINCT FROM OLD.receipt_id OR
     NEW.reason IS DISTINCT FROM OLD.reason OR
-    NEW.detail IS DISTINCT FROM OLD.detail OR
     NEW.owner IS DISTINCT FROM OLD.owner OR
     NEW.opened_at IS DISTINCT FROM OLD.opened_at OR
-    (NEW.payload IS DISTINCT FROM OLD.payload AND NEW.payload IS NOT NULL))
+    (NEW.payload IS DISTINCT FROM OLD.payload AND NEW.payload IS NOT NULL) OR
+    (NEW.detail IS DISTINCT FROM OLD.detail AND NEW.detail <> ''))
 EXECUTE FUNCTION landed_quarantine_stands()
 
 CREATE FUNCTION landed_effects_stands() RETURNS trigger LANGUAGE plpgsql AS $$

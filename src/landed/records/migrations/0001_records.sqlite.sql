@@ -172,6 +172,7 @@ CREATE TABLE landed_effects (
     recipient_ref TEXT,
     correlation TEXT DEFAULT '{}' NOT NULL,
     questions BIGINT DEFAULT 0 NOT NULL,
+    budget_from BIGINT DEFAULT 0 NOT NULL,
     supersedes CHAR(32),
     superseded_by CHAR(32),
     origin TEXT DEFAULT 'live' NOT NULL,
@@ -334,6 +335,11 @@ CREATE TABLE landed_runs (
     plan_digest BLOB NOT NULL,
     state TEXT NOT NULL,
     paused_because TEXT,
+    events_max BIGINT,
+    receipts_max BIGINT,
+    effects_max BIGINT,
+    quarantines_max BIGINT,
+    rate_millitokens BIGINT,
     cursor BIGINT DEFAULT 0 NOT NULL,
     accepted BIGINT DEFAULT 0 NOT NULL,
     duplicates BIGINT DEFAULT 0 NOT NULL,
@@ -346,7 +352,8 @@ CREATE TABLE landed_runs (
     bucket_at BIGINT,
     created_at BIGINT NOT NULL,
     changed_at BIGINT NOT NULL,
-    PRIMARY KEY (run_id)
+    PRIMARY KEY (run_id),
+    CONSTRAINT landed_runs_state CHECK (state IN ('draft','approved','running','paused','completed','aborted'))
 )
 
 CREATE TABLE landed_gap_reports (
@@ -391,13 +398,13 @@ CREATE TABLE landed_stopped_lanes (
     PRIMARY KEY (lane)
 )
 
-CREATE TRIGGER landed_quarantine_stands BEFORE UPDATE OF receipt_id, reason, detail, owner, opened_at, payload ON landed_quarantine
+CREATE TRIGGER landed_quarantine_stands BEFORE UPDATE OF receipt_id, reason, owner, opened_at, payload, detail ON landed_quarantine
 WHEN (NEW.receipt_id IS NOT OLD.receipt_id OR
     NEW.reason IS NOT OLD.reason OR
-    NEW.detail IS NOT OLD.detail OR
     NEW.owner IS NOT OLD.owner OR
     NEW.opened_at IS NOT OLD.opened_at OR
-    (NEW.payload IS NOT OLD.payload AND NEW.payload IS NOT NULL))
+    (NEW.payload IS NOT OLD.payload AND NEW.payload IS NOT NULL) OR
+    (NEW.detail IS NOT OLD.detail AND NEW.detail <> ''))
 BEGIN SELECT RAISE(ABORT, 'landed_quarantine: what was recorded stands; a payload may only be erased'); END
 
 CREATE TRIGGER landed_effects_stands BEFORE UPDATE OF effect_id, recipient, effect_type, key_digest, payload_form, fingerprint, idempotency_key, created_at, payload, effect_key ON landed_effects
