@@ -120,7 +120,11 @@ def assign(
     Source: pool rules CP-11, CP-17 to CP-23; design decision 7.
     """
     closes = [link for link in links if link.is_open and is_stale(link, now, terms.idle_s)]
-    seats = [_Seat(link) for link in links if link.is_open and link not in closes]
+    seats = [
+        _Seat(link)
+        for link in links
+        if link.is_open and now < link.ends_at and link not in closes  # a busy old one drains
+    ]
     dials = _Dials(dialling, _dials_left(len(links), dialling, breaker, terms), terms.depth)
     sends: list[tuple[W, C]] = []
     is_blocked = False

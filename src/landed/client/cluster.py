@@ -118,6 +118,7 @@ class Cluster:
         node = self._nodes.get(address)
         if node is None:
             assert self._loop is not None
+            self._forget_strangers()
             node = self._nodes[address] = Node(
                 address,
                 options=self.options,
@@ -128,6 +129,13 @@ class Cluster:
                 jitter=self.jitter,
             )
         return node
+
+    def _forget_strangers(self) -> None:
+        """Drop nodes that the book has dropped, so that redirects to ever new ones add up to nothing."""
+        known = self.book.known
+        for address, node in list(self._nodes.items()):
+            if address not in known and node.is_quiet:
+                del self._nodes[address]
 
     def now(self) -> float:
         """Loop time."""

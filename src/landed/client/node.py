@@ -170,6 +170,11 @@ class Node:
         """Return once no link and no dial is left."""
         await self._gone.wait()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Nobody waits, nothing is dialled, no link is left."""
+        return not (self._waiting or self._dials or self._links)
+
     def stats(self) -> NodeStats:
         """Count what is there."""
         busy = sum(1 for link in self._links if link.unanswered)

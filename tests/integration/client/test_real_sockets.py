@@ -241,3 +241,15 @@ async def test_many_tasks_over_one_pool_each_get_their_own_answer():
         assert await pool.write(Write(CLIENT, legs)) == Landed(())
     await server.close()
     await engine.close()
+
+
+async def test_a_file_is_a_log_that_remembers(tmp_path):
+    url = f"sqlite:///{tmp_path / 'events.db'}"
+    async with await connect(url) as log:
+        assert await log.write(guarded(1, 0, 1)) == Landed((1,))
+        identity = (await log.info()).log_id
+    async with await connect(url) as log:
+        assert [each.version async for each in log.read_all(Read(key(1)))] == [1]
+        assert (await log.info()).log_id == identity
+        with pytest.raises(SequenceTakenError):
+            await log.write(guarded(1, 1, 1))

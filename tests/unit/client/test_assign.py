@@ -122,6 +122,7 @@ def test_a_link_is_never_given_more_than_it_has_room_for(world):
             assert link.is_open
             assert link.is_writable
             assert link not in plan.closes
+            assert link.ends_at > NOW
 
 
 @explored
@@ -176,7 +177,9 @@ def test_whoever_is_left_waiting_waits_for_something_or_is_refused(world):
     plan = planned(world)
     left = len(world["waiting"]) - len(plan.sends)
     is_beyond = left > plan.covered
-    has_links = any(link.is_open and link not in plan.closes for link in world["links"])
+    has_links = any(
+        link.is_open and link not in plan.closes and link.ends_at > NOW for link in world["links"]
+    )
     if plan.refuses_rest:
         assert is_beyond
         assert not has_links

@@ -115,6 +115,24 @@ async def test_an_old_connection_is_replaced_between_requests():
         assert len(node.frames) == 30
 
 
+async def test_an_old_connection_is_replaced_even_if_it_is_never_idle():
+    node = HostileNode(default=after(0.3, reply()))
+    async with scene(node, max_connection_age_s=10.0, pipeline_depth=4) as pool:
+
+        async def busy():
+            for _ in range(100):
+                await pool.read(read())
+
+        await asyncio.gather(busy(), asyncio.create_task(late(busy())))
+        assert 2 < len(node.lines) <= 5
+        assert stats(pool).discards.keys() == {"expired"}
+
+
+async def late(call):
+    await asyncio.sleep(0.15)
+    await call
+
+
 @pytest.mark.scenario("CPA-5")
 async def test_a_connection_with_bytes_that_nobody_asked_for_is_given_up():
     node = HostileNode(script=[[both(reply(), after(0.02, garbage(10)))]])

@@ -288,6 +288,22 @@ def test_a_book_learns_a_bounded_number_of_addresses_and_forgets_the_oldest():
     assert book.in_order()[0] == book.leader == book.known[-1]
 
 
+async def test_redirects_to_ever_new_addresses_do_not_add_up():
+    ports = iter(range(1, 10_000))
+
+    def elsewhere(line, received):
+        redirect(f"nowhere:{next(ports)}")(line, received)
+
+    a = HostileNode("a", default=elsewhere)
+    async with scene(a, breaker_cooldown_s=0.01) as pool:
+        for _ in range(50):
+            with pytest.raises(LeaderNotFoundError):
+                await pool.write(write())
+            await asyncio.sleep(0.02)
+        assert next(ports) > 50
+        assert len(pool.stats()) <= 1 + DISCOVERED_MAX + 1
+
+
 def test_a_late_success_does_not_overrule_what_was_learned_since():
     a, b = parse_address("a:1"), parse_address("b:1")
     book = AddressBook([a, b])
