@@ -410,6 +410,10 @@ class BeyondHorizonError(HandlingError):
     """Too late to tell apart from a repeat."""
 
 
+class CeilingReachedError(HandlingError):
+    """One more would exceed what a run was approved for: roll the item back and pause the run."""
+
+
 class ApprovalMissingError(HandlingError):
     """It needs a person's approval first, or the approved plan has changed."""
 

@@ -91,6 +91,18 @@ def classify(event: Event, producer: Producer) -> Disposition:
     return read
 
 
+def is_beyond_floor(event: Event, producer: Producer, *, floor_us: int | None = None) -> bool:
+    """Say whether an event is too old to tell apart from a repeat (rules RT-10, BF-12).
+
+    Args:
+        event: with its own time, if its producer states one.
+        producer: with the floor that is declared.
+        floor_us: the floor the records know, microseconds since 1970; the higher of both holds.
+    """
+    floors = [floor for floor in (producer.replay_floor_us, floor_us) if floor is not None]
+    return bool(floors) and event.occurred_us is not None and event.occurred_us < max(floors)
+
+
 def _read(
     event: Event, declared: EventType, producer: Producer
 ) -> AcceptedEvent | QuarantinedEvent:

@@ -216,7 +216,7 @@ def contract_of(declaration: bytes) -> Contract:
     """
     document = parse_json(declaration)
     if not isinstance(document, dict):
-        raise ValueError("a contract is declared as a JSON object")
+        raise ValueError("a contract is declared as a JSON object")  # noqa: TRY004  # bytes are bad
     fields = dict(document)
     for name, part in _PARTS.items():
         if fields.get(name) is not None:

@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.effects.doubt import Doubt
 from landed.effects.identity import idempotency_key
-from landed.effects.order import OrderPolicy, SameVersion, place
+from landed.effects.order import OrderPolicy
 from landed.effects.state import TERMINAL, State
 from landed.errors import (
     ActionRefusedError,
-    OrderConflictError,
     PayloadMismatchError,
     PreviousStillOpenError,
 )
 from landed.fingerprint import Fingerprint
-from landed.records import schedule
+from landed.records import orders, origins, schedule
 from landed.records.session import Books, is_postgres
-from landed.records.tables import effect_causes, effects, order_heads, order_versions
+from landed.records.tables import effect_causes, effects
 
+Ordered = orders.Ordered
 EFFECT = "effect"
 """The schedule's word for an effect as a subject."""
 
@@ -40,16 +40,6 @@ def effect_lane(recipient: str) -> str:
 def reconcile_lane(recipient: str) -> str:
     """Where effects of a recipient wait for their next question."""
     return f"reconcile:{recipient}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ordered:
-    """An effect's place in its order; ``version`` None takes the next one of the order head."""
-
-    domain: str
-    key: str
-    version: int | None
-    policy: OrderPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +87,7 @@ def request(conn: Connection, books: Books, intent: Intent) -> Requested:
     Raises:
         PayloadMismatchError: the key is known with another payload; nothing was written.
         OrderConflictError: another effect has this version; nothing was written.
+        CeilingReachedError: of the run that this is part of; roll the item back.
     """
     digest = books.identity_digest(intent.recipient, intent.effect_key)
     if intent.order is not None:
@@ -104,7 +95,7 @@ def request(conn: Connection, books: Books, intent: Intent) -> Requested:
         found = _by_digest(conn, digest)
         if found is not None:
             return _found(conn, books, intent, found)
-    placed = None if intent.order is None else _take_place(conn, intent.order)
+    placed = None if intent.order is None else orders.take_place(conn, intent.order)
     effect_id = books.new_id()
     recipient_key = idempotency_key(books.ledger, intent.recipient, intent.effect_key)
     version = None if placed is None else placed.version
@@ -142,8 +133,11 @@ def request(conn: Connection, books: Books, intent: Intent) -> Requested:
         )
         return _found(conn, books, intent, found)
     if placed is not None and intent.order is not None and version is not None:
-        _record_place(conn, intent.order, version, effect_id, is_newest=not placed.is_behind_head)
+        orders.record_place(
+            conn, intent.order, version, effect_id, is_newest=not placed.is_behind_head
+        )
     _add_cause(conn, books, effect_id, intent.cause)
+    origins.count_effect(conn, intent.cause.origin)
     schedule.put(
         conn,
         books,
@@ -288,58 +282,6 @@ def moved(conn: Connection, effect: EffectView, to: State, values: dict[str, obj
         .values(state=to.value, **values)
     )
     return result.rowcount == 1
-
-
-class _Place(NamedTuple):
-    version: int
-    is_behind_head: bool
-
-
-def _take_place(conn: Connection, order: Ordered) -> _Place:
-    """Lock the order head and find the version's place; writes nothing that a reader would see."""
-    dialect = postgresql if is_postgres(conn.dialect) else sqlite
-    statement = dialect.insert(order_heads).values(
-        order_domain=order.domain, order_key=order.key, last_seq=0
-    )
-    head = conn.execute(
-        statement.on_conflict_do_update(
-            index_elements=["order_domain", "order_key"],
-            set_={"last_seq": order_heads.c.last_seq},
-        ).returning(order_heads.c.last_version)
-    ).scalar_one()
-    version = order.version if order.version is not None else (head or 0) + 1
-    is_taken = (
-        conn.execute(
-            select(order_versions.c.effect_id).where(
-                order_versions.c.order_domain == order.domain,
-                order_versions.c.order_key == order.key,
-                order_versions.c.version == version,
-            )
-        ).first()
-        is not None
-    )
-    placed = place(version, head_version=head, is_version_taken=is_taken)
-    if isinstance(placed, SameVersion):
-        raise OrderConflictError(
-            f"version {version} of {order.domain}/{order.key} belongs to another effect"
-        )
-    return _Place(version, placed.is_behind_head)
-
-
-def _record_place(
-    conn: Connection, order: Ordered, version: int, effect_id: UUID, *, is_newest: bool
-) -> None:
-    conn.execute(
-        insert(order_versions).values(
-            order_domain=order.domain, order_key=order.key, version=version, effect_id=effect_id
-        )
-    )
-    if is_newest:
-        conn.execute(
-            update(order_heads)
-            .where(order_heads.c.order_domain == order.domain, order_heads.c.order_key == order.key)
-            .values(last_version=version, last_effect_id=effect_id)
-        )
 
 
 def _insert_once(conn: Connection, values: dict[str, object]) -> bool:

@@ -287,6 +287,9 @@ def lane_of(kind: str, destination: str) -> str:
 
 def group_of(message: Message | Row) -> str | None:
     """The group within which a row waits for its turn; None if it need not."""
-    if message.order_key is None:
-        return None
-    return f"{message.destination}/{message.order_domain}/{message.order_key}"
+    return group_key(message.destination, message.order_domain, message.order_key)
+
+
+def group_key(destination: str, domain: str | None, key: str | None) -> str | None:
+    """The schedule's word for a group: one destination, one order key."""
+    return None if key is None else f"{destination}/{domain}/{key}"

@@ -24,8 +24,8 @@ from landed.deliveries.classify import (
 from landed.deliveries.event import Event, Verified
 from landed.fingerprint import Fingerprint
 from landed.records import outbox, reviews
+from landed.records.ingest import ingest_mark
 from landed.records.session import Books, is_postgres
-from landed.records.settle import ingest_mark
 from landed.records.tables import payloads, quarantine, receipt_conflicts, receipts
 
 RECEIPT = "receipt"

@@ -27,6 +27,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from landed.records.session import Books, is_postgres
 from landed.records.tables import schedule
 
+_PAGE: Final = 500
 LEASE_US: Final = 30_000_000
 """Default length of a claim, microseconds; longer than a handler should take."""
 
@@ -242,3 +243,42 @@ def drop(conn: Connection, *, kind: str, subject_id: UUID) -> None:
     conn.execute(
         delete(schedule).where(and_(schedule.c.kind == kind, schedule.c.subject_id == subject_id))
     )
+
+
+class Rebuilt(NamedTuple):
+    """What a rebuild found: rows it took away, rows it put, and rows there are now."""
+
+    removed: int
+    put: int
+    total: int
+
+
+def replace_all(conn: Connection, books: Books, works: Sequence[Work]) -> Rebuilt:
+    """Make the schedule hold exactly this work (rule CL-8); nobody claims meanwhile.
+
+    Rows that are right already keep their claims and due times.
+    """
+    stop_claims(conn)
+    wanted = {(work.kind, work.subject_id): work for work in works}
+    stale = []
+    held: set[tuple[str, UUID]] = set()
+    for row in conn.execute(
+        select(schedule.c.work_id, schedule.c.kind, schedule.c.subject_id, schedule.c.lane)
+    ):
+        work = wanted.get((row.kind, row.subject_id))
+        if work is None or work.lane != row.lane:
+            stale.append(row.work_id)
+        else:
+            held.add((row.kind, row.subject_id))
+    for start in range(0, len(stale), _PAGE):
+        conn.execute(delete(schedule).where(schedule.c.work_id.in_(stale[start : start + _PAGE])))
+    missing = [work for key, work in wanted.items() if key not in held]
+    for start in range(0, len(missing), _PAGE):
+        put(conn, books, missing[start : start + _PAGE])
+    return Rebuilt(len(stale), len(missing), len(wanted))
+
+
+def stop_claims(conn: Connection) -> None:
+    """Let nobody claim until this transaction ends; on SQLite it is the only writer anyway."""
+    if is_postgres(conn.dialect):
+        conn.exec_driver_sql(f"LOCK TABLE {schedule.name} IN EXCLUSIVE MODE")

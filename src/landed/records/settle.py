@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from landed.effects.answer import AttemptAnswer, InFlight, KeyConflict, NotExecuted
 from landed.effects.contract import Contract
@@ -24,8 +24,9 @@ from landed.records.effects import (
     reconcile_lane,
     views,
 )
+from landed.records.ingest import ingest_mark
 from landed.records.session import Books
-from landed.records.tables import attempts, effects, ingest_clock
+from landed.records.tables import attempts, effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +38,6 @@ class Delays:
     settled_handlers: tuple[str, ...] = ()
     """Names of the handlers of this effect type's settlements; none: no settlement row."""
     owner: str = field(default="installation")
-
-
-def ingest_mark() -> ColumnElement[int]:
-    """How long the boundary has been able to receive, as an SQL expression (rule RT-7)."""
-    ticked = select(ingest_clock.c.ticked_us).where(ingest_clock.c.id == 1).scalar_subquery()
-    return func.coalesce(ticked, 0)
 
 
 def terminal_values(
