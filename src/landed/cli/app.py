@@ -16,6 +16,7 @@ from landed import __version__
 from landed.cli.accounts import accounts
 from landed.cli.demo import demo
 from landed.cli.explore import explore
+from landed.cli.migrate import migrate
 from landed.cli.repair import log
 from landed.cli.serve import serve
 from landed.errors import ConfigurationError, LandedError
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command()(accounts)
 app.command()(demo)
 app.command()(explore)
+app.command()(migrate)
 app.command()(serve)
 app.add_typer(log)
 
