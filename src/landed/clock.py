@@ -54,7 +54,7 @@ class ServerTime:
 
     def stamp(self) -> WallMs:
         """Return milliseconds since 1970, at or above every stamp given before."""
-        elapsed = self._clock.monotonic_ms() - self._start_monotonic
-        now = WallMs(int(self._start_wall + elapsed))
-        self._last = max(self._last, now)
+        now = int(self._start_wall + (self._clock.monotonic_ms() - self._start_monotonic))
+        if now > self._last:
+            self._last = WallMs(now)
         return self._last

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from landed.engines.port import Done, Staged
-from landed.log import Batch, Delete, Event, FeedKind, Head, Mutation, Trim, Write
+from landed.log import Answer, Batch, Delete, Event, FeedKind, Head, Mutation, Trim, Write
 from landed.log.judge import Admitted
 
 Pair = tuple[bytes, int]
@@ -26,7 +26,7 @@ class Group:
     def __init__(self) -> None:
         self.staged: list[Staged] = []
         """In the order in which they were admitted."""
-        self.answers: list[tuple[Done, object]] = []
+        self.answers: list[tuple[Done, Answer]] = []
         """What to answer, and to whom, once the group is durable."""
         self.judged_again: list[tuple[Mutation, Done]] = []
         """Requests whose answer rests on a change that is not durable yet (log rule W19)."""
@@ -37,31 +37,21 @@ class Group:
         self.bytes = 0
 
     def add_write(self, write: Write, steps: Admitted, now_ms: int, position: int) -> int:
-        """Stage an admitted write after a feed position; return the last position it took."""
+        """Stage an admitted write after a feed position; return the last position it took.
+
+        Named tuples are made by the tuple's own constructor here, a third of the cost: this is the
+        hot path, and their fields stand in their order a few lines away.
+        """
         client_id = write.client_id
         for leg, step in zip(write.legs, steps, strict=True):
             position += 1
-            head = step.head
-            events = _numbered(leg.events, head.event_seq - len(leg.events))
-            # The tuple's own constructor: a third of the cost of the class's, on the hot path.
-            batch = _tuple_new(Batch, (head.version, client_id, write.user_id, now_ms, events))
-            staged = (
-                leg.key,
-                FeedKind.WRITTEN,
-                position,
-                head,
-                batch,
-                client_id,
-                step.highest_seq,
-            )
+            key, head, highest_seq = step
+            events = leg.events
+            numbered = _numbered(events, head.event_seq - len(events))
+            batch = _tuple_new(Batch, (head.version, client_id, write.user_id, now_ms, numbered))
+            staged = (key, FeedKind.WRITTEN, position, head, batch, client_id, highest_seq)
             self.staged.append(_tuple_new(Staged, staged))
-            packed = leg.key.packed
-            self.heads[packed] = head
-            pair = (packed, client_id.int)
-            seen = self.seqs.get(pair)
-            if seen is None or seen < step.highest_seq:
-                self.seqs[pair] = step.highest_seq
-            self.bytes += size_of(leg.events)
+            self.bytes += size_of(events)
         return position
 
     def add_other(self, change: Trim | Delete, steps: Admitted, position: int) -> int:
@@ -72,17 +62,15 @@ class Group:
             self.staged.append(
                 Staged(step.key, kind, position, step.head, None, change.client_id, 0)
             )
-            self.heads[step.key.packed] = step.head
             self.bytes += _EVENT_OVERHEAD
         return position
 
 
-def size_of(events: Iterable[Event]) -> int:
+def size_of(events: Sequence[Event]) -> int:
     """Bytes that events take, about; for bounds on memory and on the length of a flush."""
-    size = 0
-    for event in events:
-        size += len(event.value) + _EVENT_OVERHEAD
-    return size
+    if len(events) == 1:
+        return len(events[0].value) + _EVENT_OVERHEAD
+    return sum([len(event.value) for event in events]) + _EVENT_OVERHEAD * len(events)
 
 
 def _numbered(events: tuple[Event, ...], event_seq: int) -> tuple[Event, ...]:
@@ -94,3 +82,10 @@ def _numbered(events: tuple[Event, ...], event_seq: int) -> tuple[Event, ...]:
         _tuple_new(Event, (event[0], at, *event[2:]))
         for at, event in enumerate(events, event_seq + 1)
     )
+
+
+def size_of_change(change: Mutation) -> int:
+    """The same of a whole request."""
+    if isinstance(change, Write):
+        return sum(size_of(leg.events) for leg in change.legs)
+    return _EVENT_OVERHEAD

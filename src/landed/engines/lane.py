@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from landed.clock import Clock, ServerTime, WallMs
+from landed.engines.arrivals import Arrival, Arrivals
 from landed.engines.flush import FlushGate
-from landed.engines.group import Group, size_of
+from landed.engines.group import Group
 from landed.engines.loader import Loader
 from landed.engines.port import Done, LogIdentity, Staged, Store
 from landed.engines.reads import ReadSide
@@ -77,12 +78,10 @@ class Lane:
         self._readers = ThreadPoolExecutor(limits.readers_max, "landed-read")
         # Lookups have a thread of their own: changes must not queue behind large reads.
         self._lookups = ThreadPoolExecutor(1, "landed-load")
-        self._waiting: deque[tuple[Mutation, Done, bool]] = deque()
+        self._arrivals = Arrivals(limits)
         self._groups: deque[Group] = deque()
         self._forming: Group | None = None
         self._is_flushing = False
-        self._queued_count = 0
-        self._queued_bytes = 0
         self._stopped: Unknown | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closed: asyncio.Future[None] | None = None
@@ -157,9 +156,11 @@ class Lane:
         if not self._is_idle():
             self._drained = self._loop.create_future()
             await self._drained
-        await self._loop.run_in_executor(self._writer, self._store.close)
-        self._shut_down()
-        self._closed.set_result(None)
+        try:
+            await self._loop.run_in_executor(self._writer, self._store.close)
+        finally:
+            self._shut_down()
+            self._closed.set_result(None)
 
     async def reclaim(self) -> int:
         """Free the space of dead batches, a bounded slice; returns how many it dropped (C13)."""
@@ -168,36 +169,33 @@ class Lane:
     # --- judging
 
     def _submit_change(self, change: Mutation, done: Done) -> None:
-        if not isinstance(change, Trim) and (refusal := misrouted(change, self._limits)):
+        refusal: Refusal | None = None
+        if not isinstance(change, Trim) and len(change.legs) != 1:
+            refusal = misrouted(change, self._limits)
+        if refusal is None and self._arrivals.is_full():
+            refusal = Busy()
+        if refusal is not None:
             done(refusal)
             return
-        limits = self._limits
-        if (
-            self._queued_count >= limits.queued_writes_max
-            or self._queued_bytes >= limits.queued_bytes_max
-        ):
-            done(Busy())
-            return
-        self._judge_in_order(change, done, is_again=False)
-
-    def _judge_in_order(self, change: Mutation, done: Done, *, is_again: bool) -> None:
-        """Judge a change now, or queue it: nobody overtakes one that waits for a lookup."""
-        if not self._waiting:
+        if not self._arrivals.waiting:
             try:
-                self._judge(change, done, is_again=is_again)
+                self._judge(change, done, is_again=False)
             except Cold:
                 pass
             else:
                 return
-        self._waiting.append((change, done, is_again))
-        self._queued_count += 1
-        self._queued_bytes += _size(change)
-        self._look_up(change)
+        self._wait(Arrival(change, done, is_again=False))
 
-    def _look_up(self, change: Mutation) -> None:
-        keys, pairs = self._tail.cold_parts(change)
-        if keys or pairs:
-            self._loader.want(keys, pairs)
+    def _wait(self, arrival: Arrival) -> None:
+        """Queue a change for a lookup, or behind one that waits: nobody overtakes."""
+        self._arrivals.wait(arrival)
+        self._look_up(arrival)
+
+    def _look_up(self, arrival: Arrival) -> bool:
+        """Have what a change misses looked up; say whether it misses anything."""
+        keys, pairs = self._tail.cold_parts(arrival.change)
+        self._loader.want(keys, pairs)
+        return bool(keys or pairs)
 
     def _judge(self, change: Mutation, done: Done, *, is_again: bool) -> None:
         """Judge one change and stage it, in one step (log rule W16). Raises Cold."""
@@ -220,7 +218,7 @@ class Lane:
 
     def _refuse(self, change: Mutation, refusal: Refusal, done: Done, *, is_again: bool) -> None:
         if not is_again and isinstance(refusal, _MAY_BE_WITHDRAWN) and self._is_ahead(change):
-            self._judge_after_flush(change, done)
+            self._arrivals.put_off(change, done, self._groups[-1])
         else:
             done(refusal)
 
@@ -230,50 +228,40 @@ class Lane:
         if visible.life is Life.LIVE and trim.keep_from <= visible.floor:
             done(Trimmed())
         else:
-            self._judge_after_flush(trim, done)
+            self._arrivals.put_off(trim, done, self._groups[-1])
 
     def _is_ahead(self, change: Mutation) -> bool:
         if isinstance(change, Trim):
             return self._tail.is_ahead(change.key)
         return any(self._tail.is_ahead(leg.key) for leg in change.legs)
 
-    def _judge_after_flush(self, change: Mutation, done: Done) -> None:
-        self._groups[-1].judged_again.append((change, done))
-        self._queued_count += 1
-        self._queued_bytes += _size(change)
+    def _judge_again(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            for arrival in self._arrivals.bring_back(group):
+                self._wait(arrival)
+        self._judge_waiting()
 
     def _loaded(self, error: BaseException | None) -> None:
         """Go on where the order of arrival stopped for a lookup."""
         self._reads.loaded(error)
-        waiting = self._waiting
-        if error is not None:
-            self._note("lane.load_failed", {"error": repr(error), "changes": len(waiting)})
-        while waiting:
-            change, done, is_again = waiting[0]
-            if error is not None:
-                self._leave_queue(change)
-                waiting.popleft()
-                done(Busy())
-                continue
-            keys, pairs = self._tail.cold_parts(change)
-            if keys or pairs:
-                for later, _, _ in waiting:
-                    self._look_up(later)
-                break
-            self._leave_queue(change)
-            waiting.popleft()
-            self._judge(change, done, is_again=is_again)
-        self._evict()
+        if error is None:
+            self._judge_waiting()
+        else:
+            failed = self._arrivals.take_all()
+            self._note("lane.load_failed", {"error": repr(error), "changes": len(failed)})
+            self._answer(iter([(arrival.done, Busy()) for arrival in failed]))
         self._check_drained()
 
-    def _evict(self) -> None:
-        """Keep the caches to their bounds; what a queued change waited for must stay till then."""
-        if not self._waiting:
-            self._tail.evict()
-
-    def _leave_queue(self, change: Mutation) -> None:
-        self._queued_count -= 1
-        self._queued_bytes -= _size(change)
+    def _judge_waiting(self) -> None:
+        """Judge whoever waits, in order, up to the first who must wait on."""
+        waiting = self._arrivals.waiting
+        while waiting:
+            if self._look_up(waiting[0]):
+                return
+            change, done, is_again = self._arrivals.take()
+            self._judge(change, done, is_again=is_again)
+        # Only now: what somebody waited for must still be there when he is judged.
+        self._tail.evict()
 
     # --- staging and flushing
 
@@ -289,17 +277,18 @@ class Lane:
         before = group.bytes
         answer: Answer
         if isinstance(change, Write):
-            self._tail.accept(steps, change.client_id)
+            self._tail.accept(steps, change.client_id, group)
             self._position = group.add_write(change, steps, now_ms, self._position)
             answer = Landed(tuple([step.head.version for step in steps]))
         else:
-            self._tail.accept(steps, None)
+            self._tail.accept(steps, None, group)
             self._position = group.add_other(change, steps, self._position)
             self._reclaimer.expect()
             answer = Trimmed() if isinstance(change, Trim) else Deleted()
         group.answers.append((done, answer))
-        self._queued_count += len(steps)
-        self._queued_bytes += group.bytes - before
+        arrivals = self._arrivals
+        arrivals.count += len(steps)
+        arrivals.bytes += group.bytes - before
         if not self._is_flushing:
             # At the end of this loop turn: what arrives together shares a flush, and a lone write
             # waits for nobody (log rule C4).
@@ -334,20 +323,21 @@ class Lane:
         """Make the group visible, start on the next one, then tell those who wait (C1, C2)."""
         group = self._groups.popleft()
         self._tail.publish(group, self._groups)
-        self._evict()
-        self._queued_count -= len(group.staged)
-        self._queued_bytes -= group.bytes
-        self._next_flush()
+        self._settled(group)
+        self._next_flush(len(group.staged))
         self._note("lane.committed", {"changes": len(group.staged), "bytes": group.bytes})
         self._reads.published(group.staged[-1].position)
         self._answer(iter(group.answers))
         self._judge_again([group])
 
-    def _next_flush(self) -> None:
-        if self._groups:
+    def _next_flush(self, last_count: int) -> None:
+        """Keep the disk busy under load; else let those answered now join the next flush."""
+        if not self._groups:
+            self._is_flushing = False
+        elif len(self._groups[0].staged) >= last_count:
             self._enter_gate()
         else:
-            self._is_flushing = False
+            self._loop.call_soon(self._enter_gate)
 
     def _roll_back(self, error: StorageError) -> None:
         """Fail the group and everything judged on top of it; the numbers are free again (C6)."""
@@ -365,42 +355,39 @@ class Lane:
         self._stopped = Unknown(f"the engine stopped, its last commit is in doubt: {error}")
         self._note("lane.stopped", {"error": repr(error)})
         groups = self._take_groups()
-        waiting, self._waiting = self._waiting, deque()
         dones = [done for group in groups for done, _ in group.answers]
-        dones += [done for group in groups for _, done in group.judged_again]
-        dones += [done for _, done, _ in waiting]
-        self._queued_count = self._queued_bytes = 0
+        for group in groups:
+            dones += [arrival.done for arrival in self._arrivals.bring_back(group)]
+        dones += [arrival.done for arrival in self._arrivals.take_all()]
         self._reads.end_waiting()
         self._answer(iter([(done, self._stopped) for done in dones]))
 
-    def _take_groups(self) -> list[Group]:
-        groups = list(self._groups)
-        self._groups.clear()
-        self._forming = None
-        self._queued_count -= sum(len(group.staged) for group in groups)
-        self._queued_bytes -= sum(group.bytes for group in groups)
+    def _take_groups(self) -> Iterable[Group]:
+        groups, self._groups, self._forming = self._groups, deque(), None
+        for group in groups:
+            self._settled(group)
         return groups
 
-    def _answer(self, answers: Iterator[tuple[Done, object]]) -> None:
+    def _settled(self, group: Group) -> None:
+        self._arrivals.count -= len(group.staged)
+        self._arrivals.bytes -= group.bytes
+
+    def _answer(self, answers: Iterator[tuple[Done, Answer]]) -> None:
         """Answer in order. One ``done`` that raises must not keep the others from their answers."""
         try:
             for done, answer in answers:
-                done(cast("Answer", answer))
+                done(answer)
         finally:
             if next_one := next(answers, None):
                 self._loop.call_soon(self._answer, iter([next_one, *answers]))
-
-    def _judge_again(self, groups: list[Group]) -> None:
-        for group in groups:
-            for change, done in group.judged_again:
-                self._leave_queue(change)
-                self._judge_in_order(change, done, is_again=True)
 
     # --- the end
 
     def _is_idle(self) -> bool:
         return (
-            not (self._groups or self._waiting) and self._reads.is_idle and self._reclaimer.is_idle
+            not (self._groups or self._arrivals.waiting)
+            and self._reads.is_idle
+            and self._reclaimer.is_idle
         )
 
     def _check_drained(self) -> None:
@@ -411,9 +398,3 @@ class Lane:
     def _shut_down(self) -> None:
         for executor in (self._writer, self._readers, self._lookups):
             executor.shutdown(wait=True)
-
-
-def _size(change: Mutation) -> int:
-    if isinstance(change, Write):
-        return sum(size_of(leg.events) for leg in change.legs)
-    return 0

@@ -20,7 +20,18 @@ class Loader:
     began, and shared first touches of one pair share one lookup (log rule I17).
     """
 
-    __slots__ = ("_executor", "_is_busy", "_keys", "_loaded", "_loop", "_pairs", "_store", "_tail")
+    __slots__ = (
+        "_busy_keys",
+        "_busy_pairs",
+        "_executor",
+        "_is_busy",
+        "_keys",
+        "_loaded",
+        "_loop",
+        "_pairs",
+        "_store",
+        "_tail",
+    )
 
     def __init__(
         self,
@@ -38,33 +49,37 @@ class Loader:
         # Dictionaries as ordered sets: the order of lookups must not depend on hashes.
         self._keys: dict[AggregateKey, None] = {}
         self._pairs: dict[_KeyAndClient, None] = {}
+        self._busy_keys: dict[AggregateKey, None] = {}
+        self._busy_pairs: dict[_KeyAndClient, None] = {}
         self._is_busy = False
 
     def want(self, keys: Iterable[AggregateKey], pairs: Iterable[_KeyAndClient]) -> None:
-        """Look these up soon: with the rest of this loop turn, or after the lookup under way."""
-        self._keys.update(dict.fromkeys(keys))
-        self._pairs.update(dict.fromkeys(pairs))
-        if not self._is_busy:
+        """Look these up soon: with the rest of this loop turn, or after the lookup under way.
+
+        What is being looked up already is not looked up again: it could be found, changed and
+        evicted while the second lookup runs, which would then bring back the past.
+        """
+        self._keys.update((key, None) for key in keys if key not in self._busy_keys)
+        self._pairs.update((pair, None) for pair in pairs if pair not in self._busy_pairs)
+        if not self._is_busy and (self._keys or self._pairs):
             self._is_busy = True
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        keys, self._keys = list(self._keys), {}
-        pairs, self._pairs = list(self._pairs), {}
+        self._busy_keys, self._keys = self._keys, {}
+        self._busy_pairs, self._pairs = self._pairs, {}
         self._tail.expect()
-        future = self._loop.run_in_executor(self._executor, self._store.load, keys, pairs)
-        future.add_done_callback(lambda future: self._finish(keys, pairs, future))
+        future = self._loop.run_in_executor(
+            self._executor, self._store.load, list(self._busy_keys), list(self._busy_pairs)
+        )
+        future.add_done_callback(self._finish)
 
-    def _finish(
-        self,
-        keys: list[AggregateKey],
-        pairs: list[_KeyAndClient],
-        future: asyncio.Future[Stored],
-    ) -> None:
+    def _finish(self, future: asyncio.Future[Stored]) -> None:
+        keys, self._busy_keys = self._busy_keys, {}
+        pairs, self._busy_pairs = self._busy_pairs, {}
         error = future.exception()
         if error is None:
             self._tail.learn(keys, pairs, future.result())
         self._is_busy = False
-        if self._keys or self._pairs:
-            self.want((), ())
+        self.want((), ())
         self._loaded(error)

@@ -87,16 +87,19 @@ class AcceptedTail:
 
     # --- changes
 
-    def accept(self, steps: Admitted, client_id: ClientId | None) -> None:
-        """Put admitted steps ahead; ``client_id`` of a write, None where no mark moves."""
-        for step in steps:
-            packed = step.key.packed
-            self._ahead[packed] = step.head
-            if client_id is not None:
-                pair = (packed, client_id.int)
-                seen = self._ahead_seqs.get(pair)
-                if seen is None or seen < step.highest_seq:
-                    self._ahead_seqs[pair] = step.highest_seq
+    def accept(self, steps: Admitted, client_id: ClientId | None, group: Group) -> None:
+        """Put admitted steps ahead, as part of a group; ``client_id`` of a write, else None."""
+        ahead, heads = self._ahead, group.heads
+        for key, head, highest_seq in steps:
+            packed = key.packed
+            ahead[packed] = heads[packed] = head
+            if client_id is None:
+                continue
+            pair = (packed, client_id.int)
+            if self._ahead_seqs.get(pair, -1) < highest_seq:
+                self._ahead_seqs[pair] = highest_seq
+            if group.seqs.get(pair, -1) < highest_seq:
+                group.seqs[pair] = highest_seq
 
     def publish(self, group: Group, later: Sequence[Group]) -> None:
         """Make a durable group visible, all of it in this one call (log rules C2, M7)."""

@@ -22,6 +22,7 @@ from landed.log.answer import (
     TrimBeyondEnd,
     VersionConflict,
 )
+from landed.log.event import Event
 from landed.log.head import Head, Life
 from landed.log.write import Delete, Leg, Trim, Write
 
@@ -77,21 +78,21 @@ def judge_write(write: Write, tail: Tail, *, now_ms: int, seq_jump_max: int) -> 
                 return ReservedType(leg.key, event.client_seq)
     steps = []
     for leg in write.legs:
-        head = tail.head(leg.key)
+        key = leg.key
+        head = tail.head(key)
+        lowest, highest = _span(leg.events)
         refusal = (
             _existence(leg, head)
-            or _guard(leg.key, leg.expected_version, head)
-            or _sequence(leg, write.client_id, tail, seq_jump_max)
+            or _guard(key, leg.expected_version, head)
+            or (
+                _sequence(key, write.client_id, lowest, highest, tail, seq_jump_max)
+                if leg.enforce_sequence
+                else None
+            )
         )
         if refusal is not None:
             return refusal
-        steps.append(
-            Step(
-                leg.key,
-                _appended(head, len(leg.events), write, now_ms),
-                max(event.client_seq for event in leg.events),
-            )
-        )
+        steps.append(Step(key, _appended(head, len(leg.events), write, now_ms), highest))
     return tuple(steps)
 
 
@@ -157,22 +158,34 @@ def _guard(key: AggregateKey, expected: int | None, head: Head) -> Refusal | Non
     return None
 
 
-def _sequence(leg: Leg, client_id: ClientId, tail: Tail, seq_jump_max: int) -> Refusal | None:
-    """Check by the lowest sequence of the leg, against the mark and what is in flight (I3, I9)."""
-    if not leg.enforce_sequence:
-        return None
-    mark = tail.mark(leg.key, client_id)
-    in_flight = tail.in_flight(leg.key, client_id)
-    lowest = min(event.client_seq for event in leg.events)
+def _span(events: tuple[Event, ...]) -> tuple[int, int]:
+    """The lowest and the highest client_seq: one is checked, the other recorded (I6)."""
+    if len(events) == 1:
+        seq = events[0].client_seq
+        return seq, seq
+    seqs = [event.client_seq for event in events]
+    return min(seqs), max(seqs)
+
+
+def _sequence(
+    key: AggregateKey,
+    client_id: ClientId,
+    lowest: int,
+    highest: int,
+    tail: Tail,
+    jump_max: int,
+) -> Refusal | None:
+    """Compare an enforced leg with the mark and with what is in flight (I3, I9)."""
+    mark = tail.mark(key, client_id)
+    in_flight = tail.in_flight(key, client_id)
     highest_seen = mark if in_flight is None else max(mark, in_flight)
     if in_flight is not None and in_flight >= lowest:
-        return SequenceInFlight(leg.key, highest_seen, lowest)
+        return SequenceInFlight(key, highest_seen, lowest)
     # A mark of 0 counts as absent: 0 is not a sequence (I8).
     if mark and lowest <= mark:
-        return SequenceTaken(leg.key, mark, lowest)
-    highest = max(event.client_seq for event in leg.events)
-    if seq_jump_max and highest > highest_seen + seq_jump_max:
-        return SequenceJump(leg.key, highest_seen, highest)
+        return SequenceTaken(key, mark, lowest)
+    if jump_max and highest > highest_seen + jump_max:
+        return SequenceJump(key, highest_seen, highest)
     return None
 
 
