@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from landed.client import routing
+from landed.client.pool import Pool
 from landed.commands import steps
 from landed.commands.moves import At, Saw
 from landed.engines import lane
@@ -83,15 +83,15 @@ def test_a_judge_that_asks_for_the_sequence_before_the_guard_is_found(monkeypatc
 
 
 def test_a_pool_that_sends_again_after_unknown_is_found(monkeypatch):
-    sent = routing._sent
+    write_once = Pool.write
 
-    async def sends_again(cluster, address, request, call):
-        outcome = await sent(cluster, address, request, call)
-        if isinstance(outcome, OutcomeUnknownError):
-            return await sent(cluster, address, request, call)
-        return outcome
+    async def sends_again(self, write, *, timeout_s=None):
+        try:
+            return await write_once(self, write, timeout_s=timeout_s)
+        except OutcomeUnknownError:
+            return await write_once(self, write, timeout_s=timeout_s)
 
-    monkeypatch.setattr(routing, "_sent", sends_again)
+    monkeypatch.setattr(Pool, "write", sends_again)
     assert "a_write_is_sent_at_most_once" in first_violations()
 
 
