@@ -8,7 +8,7 @@ from landed.effects.order import Order
 from landed.registry.calls import Ask, Call, SealAsk
 from landed.registry.declared import Destination, Handler, Recipient, Registry
 from landed.registry.effect_type import EffectType, Ordering
-from landed.registry.event import Event, TransportRef
+from landed.registry.event import Event, Settlement, TransportRef
 from landed.registry.tx import EffectRef, Tx
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Recipient",
     "Registry",
     "SealAsk",
+    "Settlement",
     "TransportRef",
     "Tx",
 ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from landed.deliveries.producer import Producer
+from landed.deliveries.event import Event as Delivered
+from landed.deliveries.producer import Producer, When
 from landed.effects.contract import Contract, check_contract
 from landed.errors import ConfigurationError
+from landed.records.quarantine import Route, Routes
 from landed.registry.effect_type import EffectType, Ordering
 
 P = TypeVar("P")
@@ -23,7 +25,7 @@ class Handler:
     namespace: str | None = None
     event_type: str | None = None
     serial: Callable[[Any], str] | None = None
-    """Handled one at a time per key, in receipt order (OG-3)."""
+    """Over the handler's data, like ``when``: handled one at a time per key, in receipt order (OG-3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,8 @@ class Registry:
     effect_types: dict[tuple[str, str], EffectType[Any]] = field(default_factory=dict)
     """By (recipient, name)."""
     destinations: dict[str, Destination] = field(default_factory=dict)
+    alert_sinks: list[object] = field(default_factory=list)
+    """Where alerts go, ``landed.relay`` sinks; none: the log."""
     warnings: list[str] = field(default_factory=list)
     contracts: dict[bytes, Contract] = field(default_factory=dict)
     """By digest, also the older ones that open effects are bound to; filled at the start."""
@@ -115,6 +119,18 @@ class Registry:
                 f"handler {handler.name} is declared twice; give one of them another name="
             )
         self.handlers[handler.name] = handler
+
+    def add_condition(self, namespace: str, event_type: str, when: When, why: str) -> None:
+        """Set the business condition of an event type; one type has one (design decision 28)."""
+        self._check_open()
+        producer = self.producers[namespace]
+        declared = producer.types[event_type]
+        if declared.when is not None:
+            raise ConfigurationError(
+                f"{namespace}: {event_type} has a business condition already; a type has one"
+            )
+        types = {**producer.types, event_type: replace(declared, when=when, when_reason=why)}
+        self.producers[namespace] = replace(producer, types=types)
 
     def add_recipient(self, name: str, contract: Contract) -> Recipient:
         self._check_open()
@@ -137,6 +153,10 @@ class Registry:
             raise ConfigurationError(f"destination {destination.name} is declared twice")
         self.destinations[destination.name] = destination
 
+    def add_alert_sink(self, sink: object) -> None:
+        self._check_open()
+        self.alert_sinks.append(sink)
+
     def freeze(self) -> None:
         """Refuse later declarations, and what cannot work (rules PY-5, RC-13)."""
         self.is_frozen = True
@@ -158,6 +178,17 @@ class Registry:
             for handler in self.handlers.values()
             if handler.namespace == namespace and handler.event_type == event_type
         )
+
+    def routes(self, namespace: str) -> Routes:
+        """Who handles one producer's events, and in turn within which key."""
+
+        def _routes(event: Delivered, data: object) -> tuple[Route, ...]:
+            return tuple(
+                Route(handler.name, None if handler.serial is None else handler.serial(data))
+                for handler in self.handlers_of(namespace, event.type)
+            )
+
+        return _routes
 
     def settled_handlers(self) -> Mapping[str, Handler]:
         """The settlement handlers of all effect types, by name."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from landed.effects.state import State
+
 T = TypeVar("T")
 
 
@@ -35,3 +37,20 @@ class Event(Generic[T]):
     origin: str
     """``live``, ``backfill:<run>`` or ``reprocess:<run>``."""
     transport_ref: TransportRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """How one effect ended, as its settlement handlers see it (rule HN-7)."""
+
+    effect_id: UUID
+    recipient: str
+    effect_type: str
+    effect_key: str | None
+    state: State
+    reason: str | None
+    certainty: str | None
+    result: bytes | None
+    """What the recipient answered or the look-up found, as far as it is kept."""
+    recipient_ref: str | None
+    version: int | None
