@@ -76,7 +76,7 @@ def classify(event: Event, producer: Producer) -> Disposition:
         return QuarantinedEvent(
             QuarantineReason.UNSUPPORTED_SCHEMA_VERSION, str(event.schema_version)[:200]
         )
-    read = _read(event, declared, producer)
+    read = read_data(event, declared, producer)
     if isinstance(read, QuarantinedEvent):
         return read
     if declared.when is not None:
@@ -103,9 +103,10 @@ def is_beyond_floor(event: Event, producer: Producer, *, floor_us: int | None = 
     return bool(floors) and event.occurred_us is not None and event.occurred_us < max(floors)
 
 
-def _read(
+def read_data(
     event: Event, declared: EventType, producer: Producer
 ) -> AcceptedEvent | QuarantinedEvent:
+    """Turn a payload into the handlers' data, by its schema version's check, or say why not."""
     if declared.is_opaque:
         return AcceptedEvent(event.data)
     try:

@@ -182,12 +182,12 @@ def mark_done(
     return result.rowcount
 
 
-def note_failure(conn: Connection, outbox_id: UUID, error: str) -> None:
-    """Count a failed try of a row that stays queued."""
+def note_failure(conn: Connection, outbox_id: UUID, error: str, *, is_counted: bool = True) -> None:
+    """Note why a row stays queued, and count the try unless nothing was tried."""
     conn.execute(
         update(outbox)
         .where(outbox.c.outbox_id == outbox_id, outbox.c.state == "queued")
-        .values(tries=outbox.c.tries + 1, last_error=error[:1000])
+        .values(tries=outbox.c.tries + int(is_counted), last_error=error[:1000])
     )
 
 
