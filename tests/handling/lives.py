@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from threading import Barrier
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection, event, func, select
@@ -27,6 +30,7 @@ from landed.records import attempts, effects, receipts, settle
 from landed.records.session import Books
 from landed.records.tables import metadata
 
+T = TypeVar("T")
 RECIPIENT = "acme"
 
 REPLAYS = Contract(
@@ -150,6 +154,21 @@ def arrival(
         owner="team-billing",
         **more,
     )
+
+
+def together(*works: Callable[[], T]) -> list[T | Exception]:
+    """Run works at once, each on a thread of its own; what each returned or raised, in order."""
+    barrier = Barrier(len(works))
+
+    def run(work: Callable[[], T]) -> T | Exception:
+        barrier.wait(30)
+        try:
+            return work()
+        except Exception as e:  # noqa: BLE001  # the test looks at it
+            return e
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(run, works))
 
 
 def counts(conn: Connection) -> dict[str, int]:

@@ -35,7 +35,7 @@ def count(
     statement = dialect.insert(rejections).values(
         namespace=namespace,
         reason=reason,
-        hour=at - at % HOUR_US,
+        hour=at // HOUR_US * HOUR_US,
         count=times,
         sample=sample[:SAMPLE_CHARS_MAX],
         first_at=at,

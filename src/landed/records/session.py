@@ -106,6 +106,10 @@ def uuid_text(conn: Connection, column: ColumnElement[UUID]) -> ColumnElement[st
 
 def open_engine(url: str, *, pool_size: int = 5) -> Engine:
     """Make an engine whose connections are durable: WAL and full sync, or PostgreSQL's own."""
+    if not url.startswith(("sqlite:", "postgresql:", "postgresql+psycopg:")):
+        raise ConfigurationError(
+            f"records live in sqlite:///PATH or postgresql://…, not {url.partition(':')[0]!r}"
+        )
     if url.startswith("postgresql://"):
         url = "postgresql+psycopg://" + url.removeprefix("postgresql://")
     try:
@@ -116,8 +120,6 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         ) from None
     if engine.dialect.name == "sqlite":
         configure_sqlite(engine)
-    elif engine.dialect.name != "postgresql":
-        raise ConfigurationError(f"records live in sqlite or postgresql, not {engine.dialect.name}")
     return engine
 
 
