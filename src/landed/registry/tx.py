@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from landed.effects.identity import EFFECT_KEY_CHARS_MAX
 from landed.effects.order import Order
@@ -53,15 +54,29 @@ class Tx:
         *,
         cause: effects.Cause,
         event: Event[Any] | None = None,
-        session: object = None,
+        session: Session | None = None,
     ) -> None:
         self.conn = conn
-        self.session = session
-        """The ORM session that was joined, if one was."""
+        self._session = session
         self._books = books
         self._registry = registry
         self._cause = cause
         self._event = event
+
+    @property
+    def session(self) -> Session:
+        """An ORM session on this very transaction: the joined one, or one of its own.
+
+        Its ``commit`` commits nothing here: the transaction belongs to whoever began it.
+        """
+        if self._session is None:
+            self._session = Session(bind=self.conn, join_transaction_mode="rollback_only")
+        return self._session
+
+    def flush(self) -> None:
+        """Send to the database what the ORM session still holds back."""
+        if self._session is not None:
+            self._session.flush()
 
     def request(
         self,
