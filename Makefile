@@ -6,14 +6,14 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test long check bench clean
+.PHONY: help setup demo test long check bench clean pins
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
 setup: $(VENV)/.ready ## Create .venv with everything in it
@@ -38,3 +38,7 @@ bench: setup ## Ratios measured side by side in one run: a table, and JSON in be
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .landed-demo build dist
+
+pins: setup ## Write the installed versions into constraints.txt
+	(echo "# Versions that were tested together: names and versions only. Renew: make pins"; \
+	 $(BIN)/python -m pip freeze --exclude-editable | grep -v '@ ') > constraints.txt
