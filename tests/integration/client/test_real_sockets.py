@@ -2,14 +2,13 @@
 
 import asyncio
 import socket
+from contextlib import asynccontextmanager
 from random import Random
 from uuid import UUID
 
 import pytest
 
 from landed.client.log import for_decisions
-from landed.client.options import PoolOptions
-from landed.client.pool import Pool
 from landed.clock import SystemClock
 from landed.connect import connect
 from landed.engines.memory import open_memory
@@ -56,6 +55,19 @@ HERE = "127.0.0.1"
 
 def node(**script):
     return HostileNode(HERE, port=0, **script)
+
+
+@asynccontextmanager
+async def our_server():
+    engine = await open_memory(limits=Limits(), clock=SystemClock())
+    try:
+        server = await serve(engine, clock=SystemClock())
+        try:
+            yield f"{HERE}:{server.port}"
+        finally:
+            await server.close()
+    finally:
+        await engine.close()
 
 
 def guarded(number, version, seq, value=b"x" * 2_222):
@@ -189,9 +201,7 @@ async def test_errors_of_a_whole_scene_are_typed():
 
 
 async def test_our_own_server_at_the_other_end():
-    engine = await open_memory(limits=Limits(), clock=SystemClock())
-    server = await serve(engine, clock=SystemClock())
-    async with await connect(f"landed://{HERE}:{server.port}") as log:
+    async with our_server() as address, await connect(f"landed://{address}") as log:
         for version in range(5):
             landed = await log.write(guarded(1, version, version + 1))
             assert landed == Landed((version + 1,))
@@ -213,15 +223,10 @@ async def test_our_own_server_at_the_other_end():
         waiting = asyncio.create_task(log.feed(FeedRead(info.position, wait_ms=5_000)))
         await log.write(guarded(2, 0, 1))
         assert [entry.key for entry in (await waiting).entries] == [key(2)]
-    await server.close()
-    await engine.close()
 
 
 async def test_many_tasks_over_one_pool_each_get_their_own_answer():
-    engine = await open_memory(limits=Limits(), clock=SystemClock())
-    server = await serve(engine, clock=SystemClock())
-    options = PoolOptions(addresses=[f"{HERE}:{server.port}"])
-    async with Pool(options, jitter=Random(1)) as pool:
+    async with our_server() as address, pool_of(address) as pool:
 
         async def one(number):
             for version in range(10):
@@ -239,8 +244,6 @@ async def test_many_tasks_over_one_pool_each_get_their_own_answer():
             for n in (1, 2)
         )
         assert await pool.write(Write(CLIENT, legs)) == Landed(())
-    await server.close()
-    await engine.close()
 
 
 async def test_a_file_is_a_log_that_remembers(tmp_path):
