@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from landed.commands.catch_up import Broken, Reader
 from landed.commands.command import Command, Reject
@@ -20,8 +20,6 @@ from landed.projections.port import Answered, Projection, View
 
 S = TypeVar("S")
 R = TypeVar("R")
-
-_NO_ATTEMPT: Final = Attempt((), ())
 
 
 class KnownLog:
@@ -54,17 +52,11 @@ class KnownLog:
         self.is_known = True
 
 
-@dataclass(slots=True)
 class Call(Generic[S, R]):
-    """Mutable; belongs to one ``execute`` and is gone with it."""
+    """Mutable; belongs to one ``execute`` and is gone with it.
 
-    command: Command[S, R]
-    event_id: EventId
-    identity: ServiceIdentity
-    policy: Policy
-    reader: Reader[S]
-    known_log: KnownLog
-    note: Note
+    Most of it is never touched by a call that goes well, so it lies in the class until it is.
+    """
 
     attempts: int = 1
     is_last_look: bool = False
@@ -76,23 +68,22 @@ class Call(Generic[S, R]):
     was_missing: bool = False
     has_scanned: bool = False
 
-    views: tuple[View[S], ...] = ()
-    """Of this attempt's catch-up, in the order of the targets."""
-    answers: list[Answered[S] | None] = field(default_factory=list)
+    answers: list[Answered[S] | None]
     """What is known of the request's result, in the order of the targets."""
-    landed_at: dict[int, int] = field(default_factory=dict)
+    landed_at: Mapping[int, int] = MappingProxyType({})
     """Position of a target to the version of our batch, where the log named it."""
     is_landed: bool = False
     """Proven to be in the log, by this call or an earlier one."""
 
-    attempt: Attempt = _NO_ATTEMPT
+    attempt: Attempt = Attempt((), ())
     """The last one that was numbered."""
     write: Write | None = None
     next_states: tuple[S, ...] = ()
     """The states that the write makes if it lands."""
-    unknown: list[Attempt] = field(default_factory=list)
+    unknown: tuple[Attempt, ...] = ()
     """Attempts that may still land, or have: the set ``U`` of rule SW-30."""
     versions: tuple[int, ...] = ()
+    """What the log says the write became, in the order of the targets; empty if it does not say."""
 
     last_sent: Saw | None = None
     obstacle: Saw = Saw.NOT_SENT
@@ -101,6 +92,26 @@ class Call(Generic[S, R]):
     rejection: Reject | None = None
     broken: Broken | None = None
     detail: str = ""
+
+    def __init__(
+        self,
+        command: Command[S, R],
+        reader: Reader[S],
+        *,
+        identity: ServiceIdentity,
+        policy: Policy,
+        known_log: KnownLog,
+        note: Note,
+    ) -> None:
+        self.command = command
+        self.event_id = EventId(command.event_id)
+        self.reader = reader
+        self.identity = identity
+        self.policy = policy
+        self.known_log = known_log
+        self.note = note
+        self.views: tuple[View[S], ...] = ()
+        """Of this attempt's catch-up, in the order of the targets."""
 
     @property
     def projection(self) -> Projection[S]:

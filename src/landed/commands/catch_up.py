@@ -7,7 +7,7 @@ cursor that this very attempt's catch-up came back with.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from landed.client.log import Log, LogInfo
@@ -39,9 +39,9 @@ class Broken(NamedTuple):
     code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reader(Generic[S]):
-    """What one call reads with, and until when."""
+    """What one call reads with, and until when. Not changed once made; not frozen, as that costs."""
 
     log: Log
     projection: Projection[S]
@@ -143,7 +143,7 @@ async def _fold_to_end(
 
 async def _persist(reader: Reader[S], folded: Folded[S], base: int) -> bool:
     """Let the projection take a fold. A hit may be answered even if it cannot (rule SW-24)."""
-    step = folded.step if folded.step.base == base else replace(folded.step, base=base)
+    step = folded.step if folded.step.base == base else folded.step._replace(base=base)
     try:
         is_taken = await reader.projection.advance(step)
     except StorageError:

@@ -33,7 +33,7 @@ from landed.commands.policy import Policy
 from landed.commands.steps import STEPS
 from landed.errors import LandedError
 from landed.facts import Note, forget
-from landed.ids import AggregateKey, EventId
+from landed.ids import AggregateKey
 from landed.projections import MemoryProjection, Ours
 from landed.projections.port import Domain, Projection
 
@@ -88,14 +88,13 @@ class SafeLoop(Generic[S]):
 
         Source: rules SW-26 to SW-39; mission 1, "The write loop".
         """
-        call: Call[S, R] = Call(
+        call = Call(
             command,
-            EventId(command.event_id),
-            self.identity,
-            self.policy,
             self._reader(),
-            self._known_log,
-            self._note,
+            identity=self.identity,
+            policy=self.policy,
+            known_log=self._known_log,
+            note=self._note,
         )
         at = At.ENTER
         while True:

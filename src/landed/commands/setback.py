@@ -40,7 +40,7 @@ def write_failed(call: Call[S, R], error: LandedError) -> Saw:
     code = error.code if isinstance(error, RefusedError) else 0
     match saw:
         case Saw.UNKNOWN:
-            call.unknown.append(call.attempt)
+            call.unknown = (*call.unknown, call.attempt)
             call.known_log.is_known = False
         case Saw.NOT_SENT:
             call.known_log.is_known = False

@@ -94,7 +94,7 @@ async def judge(call: Call[S, R]) -> Saw:
             saw = await _ask_owners(call, attempt, legs)
             if saw is not Saw.SIBLING:
                 return saw
-    call.unknown = live
+    call.unknown = tuple(live)
     if call.is_last_look:
         return Saw.LAST_LOOK
     return Saw.LIVE if live else Saw.DEAD
@@ -281,7 +281,7 @@ async def _scan(call: Call[S, R], horizon_s: float) -> Saw:
         if is_behind(view, found.version):
             # It landed after this attempt's catch-up: the view is older than the answer.
             call.has_scanned = True
-            call.landed_at[index] = found.version
+            call.landed_at = {**call.landed_at, index: found.version}
             is_other = is_other_wish(found.fingerprint, call.command.fingerprint)
             return Saw.OTHER_FINGERPRINT if is_other else Saw.PARTIAL_HIT
         answered = Answered(view.state, view.version, found.fingerprint, is_exact=False)
@@ -318,7 +318,7 @@ async def _ask_owners(call: Call[S, R], attempt: Attempt, legs: tuple[int, ...])
             )
             if isinstance(owner, Ours):
                 call.note("loop.asked_owner", {"event_id": call.event_id, "owner": "ours"})
-                call.landed_at[index] = owner.version
+                call.landed_at = {**call.landed_at, index: owner.version}
                 if is_other_wish(owner.fingerprint, call.command.fingerprint):
                     return Saw.OTHER_FINGERPRINT
                 return Saw.OURS

@@ -44,7 +44,8 @@ class _Aggregate(Generic[S]):
         self.client_seq = 0
         self.client_seq_floor = 0
         self.newest_ms = 0
-        self.answers: dict[EventId, Kept[S]] = {}
+        self.answers: dict[int, Kept[S]] = {}
+        """By the event id's number: a UUID hashes in Python, a number does not."""
         self.sweep_at = _SWEEP_MIN
 
     def keep(self, entries: Iterable[Entry[S]], now_ms: float) -> None:
@@ -54,8 +55,9 @@ class _Aggregate(Generic[S]):
         each write.
         """
         for event_id, answered, life_ms in entries:
-            known = self.answers.get(event_id)
-            self.answers[event_id] = merge(known, Kept(answered, now_ms + life_ms))
+            known = self.answers.get(event_id.int)
+            kept = Kept(answered, now_ms + life_ms)
+            self.answers[event_id.int] = kept if known is None else merge(known, kept)
         if len(self.answers) >= self.sweep_at:
             self.answers = {i: k for i, k in self.answers.items() if k.expires_at_ms > now_ms}
             self.sweep_at = max(_SWEEP_MIN, 2 * len(self.answers))
@@ -137,7 +139,7 @@ class MemoryProjection(Generic[S]):
         if aggregate is None:
             return View(key, domain.initial(key), 0, 0, 0, 0, None)
         self._aggregates.move_to_end(key)
-        kept = None if event_id is None else aggregate.answers.get(event_id)
+        kept = None if event_id is None else aggregate.answers.get(event_id.int)
         if kept is not None and kept.expires_at_ms <= self._clock.monotonic_ms():
             kept = None
         return View(

@@ -8,7 +8,6 @@ an event keeps its answer in the same motion, or nobody ever will (rules SW-48, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
@@ -91,8 +90,7 @@ class Entry(NamedTuple, Generic[S]):
     """Milliseconds on the projection's own clock, from the moment it is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advance(Generic[S]):
+class Advance(NamedTuple, Generic[S]):
     """One step of one aggregate: the cursor and the answers it passes, never one alone."""
 
     key: AggregateKey

@@ -29,13 +29,11 @@ def life_left_ms(*, batch_ms: int, newest_ms: int, life_ms: float) -> float:
     return life_ms - max(0, newest_ms - batch_ms)
 
 
-def merge(known: Kept[S] | None, fresh: Kept[S]) -> Kept[S]:
+def merge(known: Kept[S], fresh: Kept[S]) -> Kept[S]:
     """Combine two answers to one request: the higher version's result, the later expiry.
 
     A life is never shortened (rule SW-53).
     """
-    if known is None:
-        return fresh
     expires_at_ms = max(known.expires_at_ms, fresh.expires_at_ms)
     better = fresh if fresh.answered.version > known.answered.version else known
     return Kept(better.answered, expires_at_ms)

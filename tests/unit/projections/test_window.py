@@ -21,6 +21,5 @@ def test_the_life_left_is_the_life_less_an_age_that_is_never_negative(
 
 def test_two_answers_to_one_request_become_the_newer_result_with_the_longer_life() -> None:
     old, new = Answered("old", 1, b"f"), Answered("new", 2, b"f")
-    assert merge(None, Kept(old, 5.0)) == Kept(old, 5.0)
     assert merge(Kept(old, 9.0), Kept(new, 5.0)) == Kept(new, 9.0)
     assert merge(Kept(new, 5.0), Kept(old, 9.0)) == Kept(new, 9.0)
