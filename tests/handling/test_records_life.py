@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import pytest
-from sqlalchemy import select
 
 from landed.effects.answer import (
     Abandoned,
@@ -21,10 +18,7 @@ from landed.effects.answer import (
     Success,
 )
 from landed.effects.state import Method, State
-from landed.records import attempts, effects, outbox, receipts, reconcile, schedule, settle
-from landed.records.tables import attempts as attempt_rows
-from landed.records.tables import reviews
-from landed.records.tables import schedule as schedule_rows
+from landed.records import attempts, effects, outbox, receipts, reconcile, schedule
 from tests.handling import lives
 
 

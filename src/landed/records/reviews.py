@@ -119,6 +119,7 @@ def _raise(conn: Connection, books: Books, review: Review) -> None:
     ).one()
     if str(count).rstrip("0") != "1":
         return
+    # It leaves the house, so it names and counts; what the review says may quote a payload.
     outbox.add(
         conn,
         books,
@@ -137,7 +138,6 @@ def _raise(conn: Connection, books: Books, review: Review) -> None:
                         "owner": review.owner,
                         "subject": f"{review.subject_kind}/{review.subject_id}",
                         "count": count,
-                        "note": review.note[:2000],
                     },
                     ensure_ascii=False,
                 ).encode(),
