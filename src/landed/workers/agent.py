@@ -1,0 +1,240 @@
+"""The shape of every agent: a bounded amount of work at a time, again and again until the stop.
+
+An agent is anything with a ``name`` and ``run_once() -> int``. ``LaneAgent`` is one that claims
+work from a lane of the schedule and does several pieces at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from landed.errors import StorageError
+from landed.facts import Note
+
+W = TypeVar("W")
+
+IDLE_MIN_S: Final = 0.02
+"""First rest of an agent that found nothing; each further one is twice as long."""
+IDLE_MAX_S: Final = 1.0
+"""Longest rest: how late work is found when every wake-up is lost."""
+GRACE_S: Final = 10.0
+"""After the stop, what is under way may finish within this time."""
+
+
+class Agent(Protocol):
+    """Something that works in the background."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def run_once(self) -> int:
+        """Do a bounded amount of work; return how much there was. 0: nothing is due."""
+        ...
+
+
+class Life:
+    """One worker's life, as its agents see it: wake-ups, and the stop.
+
+    A lost wake-up costs latency and nothing else (rule OB-11).
+    """
+
+    def __init__(self, *, grace_s: float = GRACE_S, idle_max_s: float = IDLE_MAX_S) -> None:
+        self.grace_s = grace_s
+        self.idle_max_s = idle_max_s
+        self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """Claim nothing more. What is under way gets its grace."""
+        self._stopping.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be work: whoever rests looks again at once."""
+        woken, self._woken = self._woken, asyncio.Event()
+        woken.set()
+
+    async def rest(self, seconds: float) -> None:
+        """Rest until a wake-up or the stop, or for so long."""
+        woken = self._woken
+        if self.is_stopping:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await woken.wait()
+        except TimeoutError:
+            return
+
+    async def stopped(self) -> None:
+        """Wait for the stop."""
+        await self._stopping.wait()
+
+
+class Rest:
+    """How long to rest: twice as long each time nothing was found."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._idle_s = IDLE_MIN_S
+
+    def found(self) -> None:
+        """Work was found: the next rest is short again."""
+        self._idle_s = IDLE_MIN_S
+
+    async def take(self) -> None:
+        """Rest once."""
+        idle_s = min(self._idle_s, self._life.idle_max_s)
+        self._idle_s = min(self._idle_s * 2, self._life.idle_max_s)
+        await self._life.rest(idle_s)
+
+
+async def run(agent: Agent, life: Life, *, note: Note) -> None:
+    """Run an agent until the stop. A failure of one round is noted, and the next one comes.
+
+    An agent with a ``run`` of its own (``LaneAgent``) is run by that. At the stop, a round that is
+    under way gets the grace, and is then cancelled.
+    """
+    if isinstance(agent, LaneAgent):
+        await agent.run(life)
+        return
+    rest = Rest(life)
+    while not life.is_stopping:
+        done = 0
+        round_ = asyncio.ensure_future(agent.run_once())
+        await until_stopped(life, {round_})
+        try:
+            done = await round_
+        except asyncio.CancelledError:
+            if not life.is_stopping:
+                raise
+        except Exception as e:  # noqa: BLE001  # one agent's failure must not stop the others
+            note_failure(note, agent.name, e)
+        if done:
+            rest.found()
+        else:
+            await rest.take()
+
+
+async def until_stopped(life: Life, tasks: set[asyncio.Future[int]]) -> None:
+    """Wait for tasks; once the stop has come, for the grace only, then cancel what is left."""
+    stopped: asyncio.Future[None] = asyncio.ensure_future(life.stopped())
+    try:
+        pending = set(tasks)
+        while pending and not life.is_stopping:
+            waited: set[asyncio.Future[Any]] = {*pending, stopped}
+            await asyncio.wait(waited, return_when="FIRST_COMPLETED")
+            pending = {task for task in pending if not task.done()}
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=life.grace_s)
+    finally:
+        stopped.cancel()
+        left = [task for task in tasks if not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.gather(*left, return_exceptions=True)
+
+
+def note_failure(note: Note, name: str, error: BaseException) -> None:
+    """Note that a round or a piece of work failed; storage's failures are told from our own."""
+    kind = "agent.storage_failed" if isinstance(error, StorageError) else "agent.failed"
+    note(kind, {"agent": name, "error": type(error).__name__, "detail": str(error)[:500]})
+
+
+class LaneAgent(ABC, Generic[W]):
+    """Claims work of one lane and does up to ``slots`` pieces at once.
+
+    Each lane has its own slots, so that a slow recipient starves nobody else (rule CL-6).
+    """
+
+    def __init__(self, name: str, *, slots: int, note: Note) -> None:
+        self.name = name
+        self.slots = slots
+        self._note = note
+
+    @abstractmethod
+    async def take(self, limit: int) -> Sequence[W]:
+        """Claim and load at most ``limit`` pieces of work, oldest first."""
+
+    @abstractmethod
+    async def work(self, piece: W) -> None:
+        """Do one piece. What it cannot finish, its lease gives to somebody else."""
+
+    async def run_once(self) -> int:
+        """Claim what the slots allow, do it, and return how much it was."""
+        pieces = await self.take(self.slots)
+        await asyncio.gather(*(self._guarded(piece) for piece in pieces))
+        return len(pieces)
+
+    async def run(self, life: Life) -> None:
+        """Claim as slots become free, until the stop; then let open work finish within the grace.
+
+        Whatever is left then is cancelled and stays open: its attempt is reaped later, and never
+        rewritten to be sent again (rule AT-11).
+        """
+        rest = Rest(life)
+        running: set[asyncio.Future[None]] = set()
+        try:
+            while not life.is_stopping:
+                pieces = await self._taken(self.slots - len(running))
+                for piece in pieces:
+                    task: asyncio.Future[None] = asyncio.ensure_future(self._guarded(piece))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+                if pieces:
+                    rest.found()
+                if len(running) >= self.slots:
+                    await self._until_a_slot_is_free(running, life)
+                elif not pieces:
+                    await rest.take()
+            if running:
+                await asyncio.wait(set(running), timeout=life.grace_s)
+        finally:
+            left = list(running)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            if left:
+                self._note("agent.left_open", {"agent": self.name, "count": len(left)})
+
+    async def _taken(self, limit: int) -> Sequence[W]:
+        if limit <= 0:
+            return ()
+        try:
+            return await self.take(limit)
+        except Exception as e:  # noqa: BLE001  # the next round comes
+            note_failure(self._note, self.name, e)
+            return ()
+
+    async def _guarded(self, piece: W) -> None:
+        try:
+            await self.work(piece)
+        except Exception as e:  # noqa: BLE001  # one piece's failure must not stop the others
+            note_failure(self._note, self.name, e)
+
+    @staticmethod
+    async def _until_a_slot_is_free(running: set[asyncio.Future[None]], life: Life) -> None:
+        stopped = asyncio.ensure_future(life.stopped())
+        try:
+            await asyncio.wait({*running, stopped}, return_when="FIRST_COMPLETED")
+        finally:
+            stopped.cancel()
+
+
+async def shielded(work: Coroutine[object, object, W]) -> W:
+    """Finish some work even if whoever waits for it is cancelled; the cancellation comes after."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise
