@@ -1,32 +1,32 @@
-"""The server against a decode-encode echo on the same loop, with the same bytes.
+"""(b) The server against a decode-encode echo on the same loop, with the same bytes.
 
-Run ``python -m benchmarks.bench_server``. Each round measures the echo and the servers one after
-another, so that a busy machine slows all of them; the ratios' median is the result. Client and
-server share the machine's cores, as in the figures this is compared with.
-
-Every write is durable before its answer where the engine is SQLite. Each request is one event of
-200 bytes to one of 16 warm aggregates a connection, with an enforced sequence.
+Each round measures the echo and the server one after another, so that a busy machine slows both.
+Client and server share the machine's cores, as in the figures that the targets come from. Every
+write is durable before its answer. Each request is one event of 200 bytes to one of 16 warm
+aggregates a connection, with an enforced sequence.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import importlib.util
 import os
 import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Coroutine
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
 import psutil
+from benchmarks.report import Figure, Plan, Report, interleaved, ratios
+from benchmarks.workload import PAYLOAD
 
 from landed.ids import AggregateKey
 from landed.limits import Limits
@@ -34,7 +34,6 @@ from landed.log import Event, Write
 from landed.wire.connection import ClientConnection
 
 HEADER = struct.Struct("<IIIIB")
-PAYLOAD = b"p" * 160
 FIRST_SEQ = 2**20
 """So that every sequence takes the same number of bytes and can be patched into a template."""
 AGGREGATES_PER_CONNECTION = 16
@@ -43,8 +42,9 @@ AGGREGATES_PER_CONNECTION = 16
 class Frames:
     """Write requests of one connection: a template, patched with key and sequence."""
 
-    def __init__(self, connection: int) -> None:
-        first, second = self._frame(connection, 0, FIRST_SEQ), self._frame(connection, 1, FIRST_SEQ)
+    def __init__(self, number: int, connection: int) -> None:
+        name = (number << 64) | (connection << 32)
+        first, second = self._frame(name, FIRST_SEQ), self._frame(name + 1, FIRST_SEQ)
         self._key_at = next(
             at for at, pair in enumerate(zip(first, second, strict=True)) if pair[0] != pair[1]
         )
@@ -53,8 +53,8 @@ class Frames:
         self._made = 0
 
     @staticmethod
-    def _frame(connection: int, number: int, seq: int) -> bytes:
-        key = AggregateKey(UUID(int=1), UUID(int=2), UUID(int=(connection << 32) | number))
+    def _frame(name: int, seq: int) -> bytes:
+        key = AggregateKey(UUID(int=1), UUID(int=2), UUID(int=name))
         write = Write.to(
             key,
             [Event.new(1, PAYLOAD, client_seq=seq, event_id=UUID(int=5))],
@@ -75,8 +75,8 @@ class Frames:
 class Load(asyncio.BufferedProtocol):
     """One connection that keeps ``depth`` requests outstanding."""
 
-    def __init__(self, number: int, depth: int, totals: list[int]) -> None:
-        self._frames = Frames(number)
+    def __init__(self, frames: Frames, depth: int, totals: list[int]) -> None:
+        self._frames = frames
         self._depth = depth
         self._totals = totals
         self._buffer = bytearray(65_536)
@@ -87,6 +87,9 @@ class Load(asyncio.BufferedProtocol):
 
     def start(self) -> None:
         self._transport.write(b"".join([self._frames.next() for _ in range(self._depth)]))
+
+    def stop(self) -> None:
+        self._transport.abort()
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         return memoryview(self._buffer)[self._kept :]
@@ -115,28 +118,29 @@ class Rate(NamedTuple):
 
 
 async def drive(
-    port: int, connections: int, depth: int, *, seconds: float, number: int, pid: int
+    process: Process, connections: int, outstanding: int, *, seconds: float, number: int
 ) -> Rate:
-    """Keep a server busy and measure it once it is warm."""
-    server = psutil.Process(pid)
+    """Keep a server busy and measure it once it is warm. ``number`` makes the keys new ones."""
+    server = psutil.Process(process.pid)
     totals = [0]
     loop = asyncio.get_running_loop()
     loads = []
     for at in range(connections):
+        frames = Frames(number, at)
         _, load = await loop.create_connection(
-            lambda at=at: Load(number * 65_536 + at, depth, totals), "127.0.0.1", port
+            lambda frames=frames: Load(frames, outstanding, totals), "127.0.0.1", process.port
         )
-        loads.append(cast("Load", load))
+        loads.append(load)
     for load in loads:
         load.start()
     while totals[0] < 2 * connections * AGGREGATES_PER_CONNECTION:  # noqa: ASYNC110
-        await asyncio.sleep(seconds / 8)  # until every aggregate is warm
+        await asyncio.sleep(0.05)  # until every aggregate is warm
     began, before, spent = time.perf_counter(), totals[0], server.cpu_times()
     await asyncio.sleep(seconds)
     answered, took, spends = totals[0] - before, time.perf_counter() - began, server.cpu_times()
     cpu_s = spends.user + spends.system - spent.user - spent.system
     for load in loads:
-        load._transport.abort()
+        load.stop()
     return Rate(answered / took, cpu_s / max(1, answered) * 1e6)
 
 
@@ -181,76 +185,115 @@ async def echo() -> None:
     await server.serve_forever()
 
 
-# --- rounds -----------------------------------------------------------------------------------------
+# --- rounds ---------------------------------------------------------------------------------------
 
 
-def started(arguments: list[str]) -> tuple[subprocess.Popen[str], int]:
+class Shape(NamedTuple):
+    loop: str
+    connections: int
+    outstanding: int
+    target: float | None
+
+
+SHAPES: Final = (
+    Shape("uvloop", 64, 1, 0.20),
+    Shape("uvloop", 64, 16, 0.07),
+    Shape("uvloop", 512, 1, None),
+    Shape("uvloop", 512, 16, None),
+    Shape("asyncio", 64, 1, 0.20),
+    Shape("asyncio", 64, 16, 0.07),
+)
+
+
+def shapes() -> list[Shape]:
+    """What is measured here: with uvloop only where it is installed."""
+    has_uvloop = importlib.util.find_spec("uvloop") is not None
+    return [shape for shape in SHAPES if has_uvloop or shape.loop == "asyncio"]
+
+
+def steps(plan: Plan) -> int:
+    """How far the bar moves."""
+    return plan.rounds * len(shapes())
+
+
+def run(plan: Plan, report: Report) -> None:
+    """Measure, and add to the report."""
+    seconds = 0.4 if plan.is_quick else 1.0
+    numbers = iter(range(1, 1_000_000))
+    for loop in dict.fromkeys(shape.loop for shape in shapes()):
+        engine = f"sqlite:///{plan.folder}/server-{loop}.sqlite"
+        serve = [sys.executable, "-m", "landed", "serve", "--listen", "127.0.0.1:0"]
+        serve += ["--loop", loop, "--log-format", "none", "--engine", engine]
+        echoing = [sys.executable, "-m", "benchmarks.bench_server", "--echo", loop]
+        with ExitStack() as stack:
+            processes = {
+                "echo": stack.enter_context(started(echoing)),
+                "server": stack.enter_context(started(serve)),
+            }
+            for shape in shapes():
+                if shape.loop == loop:
+                    _measure(plan, report, shape, processes, seconds, numbers)
+
+
+class Process(NamedTuple):
+    pid: int
+    port: int
+
+
+@contextmanager
+def started(arguments: list[str]) -> Iterator[Process]:
+    """Run a server that prints where it listens, and end it with the block."""
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     assert process.stdout is not None
-    return process, int(process.stdout.readline().rpartition(":")[2])
+    try:
+        yield Process(process.pid, int(process.stdout.readline().rpartition(":")[2]))
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
 
 
-def subjects(loop: str, folder: Path, number: int) -> dict[str, list[str]]:
-    serve = [sys.executable, "-m", "landed", "serve", "--listen", "127.0.0.1:0", "--loop", loop]
-    serve += ["--log-format", "none"]
-    return {
-        "echo": [sys.executable, "-m", "benchmarks.bench_server", "--echo", "--loop", loop],
-        "memory": [*serve, "--engine", "memory:"],
-        "sqlite": [*serve, "--engine", f"sqlite:///{folder}/{number}.db"],
-    }
+def _measure(
+    plan: Plan,
+    report: Report,
+    shape: Shape,
+    processes: dict[str, Process],
+    seconds: float,
+    numbers: Iterator[int],
+) -> None:
+    loop, connections, outstanding, target = shape
+    report.doing(f"server: {loop}, {connections} x {outstanding}")
+    rates: dict[str, list[Rate]] = {name: [] for name in processes}
+
+    def rate(name: str) -> float:
+        number = next(numbers)
+        driving = drive(processes[name], connections, outstanding, seconds=seconds, number=number)
+        rates[name].append(run_on(loop, driving))
+        return rates[name][-1].requests_per_s
+
+    subjects: dict[str, Callable[[], float]] = {name: partial(rate, name) for name in processes}
+    found = interleaved(plan.rounds, subjects, after=report.step)
+    report.add(
+        Figure(
+            bench="server",
+            subject=f"{loop}, {connections} connections, {outstanding} outstanding",
+            rounds=ratios(found["server"], found["echo"]),
+            unit="x",
+            measured=_shown(rates["server"]),
+            against=_shown(rates["echo"]),
+            target=target,
+        )
+    )
 
 
-def measure(loop: str, rounds: int, seconds: float, shapes: list[tuple[int, int]]) -> list[dict]:
-    rows = []
-    for connections, depth in shapes:
-        rates: dict[str, list[Rate]] = {}
-        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-            for number in range(rounds):
-                for name, arguments in subjects(loop, Path(folder), number).items():
-                    process, port = started(arguments)
-                    try:
-                        rate = run(
-                            loop,
-                            drive(
-                                port,
-                                connections,
-                                depth,
-                                seconds=seconds,
-                                number=number,
-                                pid=process.pid,
-                            ),
-                        )
-                    finally:
-                        process.terminate()
-                        process.wait()
-                    rates.setdefault(name, []).append(rate)
-        for name, measured in rates.items():
-            ratios = [
-                one.requests_per_s / base.requests_per_s
-                for one, base in zip(measured, rates["echo"], strict=True)
-            ]
-            rows.append(
-                {
-                    "loop": loop,
-                    "connections": connections,
-                    "outstanding": depth,
-                    "subject": name,
-                    "requests_per_s": round(
-                        statistics.median(one.requests_per_s for one in measured)
-                    ),
-                    "cpu_us": round(statistics.median(one.cpu_us for one in measured), 1),
-                    "ratio_to_echo": round(statistics.median(ratios), 3),
-                }
-            )
-            print(
-                "{loop:8} {connections:4} x {outstanding:<3} {subject:8} "
-                "{requests_per_s:9,}/s {cpu_us:8} us cpu  {ratio_to_echo:.3f}".format(**rows[-1]),
-                flush=True,
-            )
-    return rows
+def _shown(rates: list[Rate]) -> str:
+    rate = statistics.median(one.requests_per_s for one in rates)
+    cpu_us = statistics.median(one.cpu_us for one in rates)
+    return f"{rate:,.0f}/s, {cpu_us:.1f} us cpu"
 
 
-def run(loop: str, main: Coroutine[Any, Any, Any]) -> Any:
+def run_on(loop: str, main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine on a loop of that kind."""
     factory = None
     if loop == "uvloop":
         import uvloop  # noqa: PLC0415  # only where it is asked for
@@ -260,23 +303,7 @@ def run(loop: str, main: Coroutine[Any, Any, Any]) -> Any:
         return runner.run(main)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loop", default="asyncio", choices=["asyncio", "uvloop"])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--shapes", default="64x1,64x16,512x1")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--echo", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.echo:
-        run(options.loop, echo())
-        return
-    shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")]
-    rows = measure(options.loop, options.rounds, options.seconds, cast("list", shapes))
-    if options.json:
-        print(json.dumps(rows, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--echo", required=True, metavar="LOOP", help="be the echo")
+    run_on(parser.parse_args().echo, echo())

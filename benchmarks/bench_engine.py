@@ -1,0 +1,263 @@
+"""(a) The SQLite engine against SQLite itself, which appends the very same rows and checks nothing.
+
+Both commit the same number of rows at a time, flushed. The raw side is one ``executemany`` of rows
+made beforehand into a table without an index. The engine judges every write by version and
+sequence, and keeps heads, marks and links besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from benchmarks.report import Figure, Plan, Report, interleaved, micros, per_s, ratios
+from benchmarks.workload import Aggregates, calm_collector
+
+from landed.clock import SystemClock
+from landed.engines.ask import ask, ask_all
+from landed.engines.lane import Lane
+from landed.engines.sqlite import open_sqlite
+from landed.engines.sqlite.append import INSERT_ENTRY
+from landed.engines.sqlite.file import WAL_PAGES
+from landed.engines.sqlite.schema import PAGE_BYTES, TABLES
+from landed.limits import Limits
+from landed.log import Answer, Landed
+
+AGGREGATES: Final = 100_000
+COMMIT: Final = 1024
+FRAME_BYTES: Final = PAGE_BYTES + 24
+"""One page in the write-ahead log."""
+
+
+class Shape(NamedTuple):
+    in_flight: int
+    commits: int
+    """In one round: enough for a checkpoint or two where commits are large."""
+
+
+SHAPES: Final = (Shape(1, 300), Shape(64, 60), Shape(512, 24), Shape(4096, 6))
+FULL: Final = Shape(COMMIT, 24)
+
+
+def steps(plan: Plan) -> int:
+    """How far the bar moves."""
+    return 2 + plan.rounds * (len(SHAPES) + 1)
+
+
+def run(plan: Plan, report: Report) -> None:
+    """Measure, and add to the report."""
+    aggregates = Aggregates(8_192 if plan.is_quick else AGGREGATES)
+    path = plan.folder / "engine.sqlite"
+    with asyncio.Runner() as runner, calm_collector():
+        report.doing("engine: warming aggregates")
+        engine = Engine(runner.run(_warm(path, aggregates, Limits())), path, aggregates)
+        report.step()
+        raw = RawLog(plan.folder / "raw.sqlite", newest_rows(path))
+        for shape in SHAPES:
+            report.doing(f"engine: {shape.in_flight:,} in flight")
+            subjects: dict[str, Callable[[], float]] = {
+                "engine": lambda shape=shape: runner.run(engine.rate(shape)),
+                "raw": partial(raw.rate, shape),
+            }
+            if shape.in_flight == 1:
+                size = runner.run(engine.bytes_of_a_commit())
+                flushed = Flushed(plan.folder / "flush.bin", size)
+                subjects["flush"] = partial(flushed.rate, shape.commits)
+                subjects["engine"] = lambda: runner.run(engine.lone_rate(300))
+                subjects["raw"] = partial(raw.lone_rate, 300)
+            found = interleaved(plan.rounds, subjects, after=report.step)
+            _add(report, f"{shape.in_flight:,} writes in flight", found)
+        runner.run(engine.lane.close())
+        report.doing("engine: commits of 1,024")
+        limits = Limits(group_writes_max=COMMIT)
+        engine = Engine(runner.run(_warm(path, aggregates, limits)), path, aggregates)
+        report.step()
+        found = interleaved(
+            plan.rounds,
+            {"engine": lambda: runner.run(engine.busy_rate(FULL)), "raw": partial(raw.rate, FULL)},
+            after=report.step,
+        )
+        subject = f"commits of 1,024 over {len(aggregates.keys):,} warm aggregates"
+        _add(report, subject, found, target=0.10)
+        runner.run(engine.lane.close())
+        raw.close()
+
+
+def _add(
+    report: Report, subject: str, found: dict[str, list[float]], *, target: float | None = None
+) -> None:
+    report.add(
+        Figure(
+            bench="engine",
+            subject=subject,
+            rounds=ratios(found["engine"], found["raw"]),
+            unit="x",
+            measured=per_s(found["engine"]),
+            against=per_s(found["raw"]),
+            target=target,
+        )
+    )
+    if "flush" in found:
+        report.add(
+            Figure(
+                bench="engine",
+                subject="a lone write, in flushes of the same bytes",
+                rounds=ratios(found["flush"], found["engine"]),
+                unit="flushes",
+                measured=micros([1 / rate for rate in found["engine"]]),
+                against=micros([1 / rate for rate in found["flush"]]),
+                target=1.5,
+                is_more_better=False,
+            )
+        )
+
+
+async def _warm(path: Path, aggregates: Aggregates, limits: Limits) -> Lane:
+    """Open the engine and write to every aggregate once."""
+    lane = await open_sqlite(path, limits=limits, clock=SystemClock())
+    for at in range(0, len(aggregates.keys), 4096):
+        ends = range(at, min(at + 4096, len(aggregates.keys)))
+        check(await ask_all(lane, [aggregates.write(one) for one in ends]))
+    return lane
+
+
+def check(answers: list[Answer]) -> None:
+    """Stop where a write did not land: it would be too fast."""
+    for answer in answers:
+        if not isinstance(answer, Landed):
+            raise SystemExit(f"refused: {answer!r}")
+
+
+class Engine:
+    """An engine on a file, with every aggregate warm."""
+
+    def __init__(self, lane: Lane, path: Path, aggregates: Aggregates) -> None:
+        self.lane = lane
+        self._path = path
+        self._aggregates = aggregates
+
+    async def rate(self, shape: Shape) -> float:
+        """Writes a second, so many in flight: each of a batch is sent at once, then awaited."""
+        batches = [self._aggregates.some(shape.in_flight) for _ in range(shape.commits)]
+        began = time.perf_counter()
+        for batch in batches:
+            check(await ask_all(self.lane, batch))
+        return shape.in_flight * shape.commits / (time.perf_counter() - began)
+
+    async def lone_rate(self, writes: int) -> float:
+        """One over the median time of a write that is alone."""
+        times = []
+        for write in self._aggregates.some(writes):
+            began = time.perf_counter()
+            answer = await ask(self.lane, write)
+            times.append(time.perf_counter() - began)
+            check([answer])
+        return 1 / statistics.median(times)
+
+    async def busy_rate(self, shape: Shape) -> float:
+        """Writes a second while there is always a commit's worth waiting: a few in flight."""
+        batches = [self._aggregates.some(shape.in_flight) for _ in range(shape.commits)]
+        began = time.perf_counter()
+        pending: list[asyncio.Future[list[Answer]]] = []
+        for batch in batches:
+            pending.append(ask_all(self.lane, batch))
+            if len(pending) == 3:
+                check(await pending.pop(0))
+        for rest in pending:
+            check(await rest)
+        return shape.in_flight * shape.commits / (time.perf_counter() - began)
+
+    async def bytes_of_a_commit(self) -> int:
+        """What a lone write adds to the write-ahead log."""
+        sizes = []
+        shared = self._path.with_name(self._path.name + "-shm")
+        for write in self._aggregates.some(32):
+            before = _frames(shared)
+            check([await ask(self.lane, write)])
+            sizes.append(_frames(shared) - before)
+        return int(statistics.median(sizes)) * FRAME_BYTES
+
+
+def _frames(shared: Path) -> int:
+    """How many frames the write-ahead log holds, from its index (SQLite's file format, 4.5)."""
+    return int.from_bytes(shared.read_bytes()[16:20], "little")
+
+
+def newest_rows(path: Path) -> list[tuple[Any, ...]]:
+    """The rows that the engine appended last."""
+    connection = sqlite3.connect(path)
+    try:
+        rows = connection.execute("SELECT * FROM entries ORDER BY position DESC LIMIT 4096")
+        return [row[1:] for row in rows]
+    finally:
+        connection.close()
+
+
+class RawLog:
+    """A log-only table, appended to by ``executemany``."""
+
+    def __init__(self, path: Path, rows: list[tuple[Any, ...]]) -> None:
+        self._rows = rows
+        self._position = 0
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for pragma in (
+            f"page_size = {PAGE_BYTES}",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "fullfsync = ON",
+            "checkpoint_fullfsync = ON",
+            f"wal_autocheckpoint = {WAL_PAGES}",
+        ):
+            self._connection.execute(f"PRAGMA {pragma}")
+        (entries,) = [table for table in TABLES if "CREATE TABLE entries" in table]
+        self._connection.execute(entries)
+
+    def rate(self, shape: Shape) -> float:
+        """Rows a second."""
+        commits = []
+        for _ in range(shape.commits):
+            position, rows = self._position, self._rows
+            commits.append(
+                [(position + n, *rows[n % len(rows)]) for n in range(1, shape.in_flight + 1)]
+            )
+            self._position += shape.in_flight
+        execute, write = self._connection.execute, self._connection.executemany
+        began = time.perf_counter()
+        for commit in commits:
+            execute("BEGIN IMMEDIATE")
+            write(INSERT_ENTRY, commit)
+            execute("COMMIT")
+        return shape.in_flight * shape.commits / (time.perf_counter() - began)
+
+    def lone_rate(self, commits: int) -> float:
+        """One over the median time of a row that is alone."""
+        lone = Shape(1, 1)
+        return statistics.median(self.rate(lone) for _ in range(commits))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Flushed:
+    """A file that so many bytes are appended to and flushed."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._data = os.urandom(size)
+
+    def rate(self, flushes: int) -> float:
+        """One over the median time of a flush."""
+        times = []
+        for _ in range(flushes):
+            began = time.perf_counter()
+            os.write(self._descriptor, self._data)
+            os.fdatasync(self._descriptor)
+            times.append(time.perf_counter() - began)
+        return 1 / statistics.median(times)
