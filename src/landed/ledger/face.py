@@ -247,8 +247,12 @@ class Ledger:
             return
         if not self.registry.is_frozen:
             self.registry.freeze()
-        prepare(self.engine, self.books, is_migrating=is_migrating, is_relaxed=self._is_relaxed)
-        transact(self.engine, self._register)
+        try:
+            prepare(self.engine, self.books, is_migrating=is_migrating, is_relaxed=self._is_relaxed)
+            transact(self.engine, self._register)
+        except BaseException:
+            self.close()
+            raise
         for warning in self.registry.warnings:
             self.note("ledger.warned", {"message": warning})
         self._is_started = True
