@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection
 
 from landed.effects.state import TERMINAL, State
-from landed.records import deadlines, schedule
+from landed.records import deadlines, lanes, schedule
 from landed.records.attempts import GRACE_US, NotBegun
 from landed.records.effects import EffectView, effect_lane, reconcile_lane, view, views
 from landed.workers.agent import LaneAgent
@@ -118,6 +118,8 @@ async def take(desk: Desk, lane: str, *, limit: int, lease_us: int) -> list[Piec
     """Claim effects of a lane and read them, in one transaction (TX-CLAIM)."""
 
     def _work(conn: Connection) -> list[Piece]:
+        if lanes.why_stopped(conn, lane) is not None:
+            return []
         claims = schedule.claim(
             conn, desk.books, lane=lane, owner=desk.worker, limit=limit, lease_us=lease_us
         )

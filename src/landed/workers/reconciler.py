@@ -28,7 +28,7 @@ from landed.effects.contract import Contract
 from landed.effects.doubt import may_resend
 from landed.effects.finality import certainty_of, final_absence
 from landed.effects.state import TERMINAL, Certainty, Finality, Method, Reason, State
-from landed.records import deadlines, evidence, reconcile, schedule
+from landed.records import deadlines, evidence, lanes, reconcile, schedule
 from landed.records.attempts import NotBegun
 from landed.records.effects import EffectView, effect_lane, reconcile_lane, view
 from landed.registry import Ask, EffectType, SealAsk
@@ -52,6 +52,8 @@ class Case:
     """When the question is asked: absence is judged by this, never by when it was answered."""
     is_newer_confirmed: bool
     is_newer_waiting: bool
+    is_paused: bool
+    """A person stopped the sending to this recipient; questions go on."""
     proof: evidence.Proof | None
 
 
@@ -133,6 +135,7 @@ class Reconciler(LaneAgent[Piece]):
             asked_us=desk.now_us(conn),
             is_newer_confirmed=deadlines.is_newer_confirmed(conn, effect),
             is_newer_waiting=deadlines.is_newer_waiting(conn, effect),
+            is_paused=lanes.why_stopped(conn, effect_lane(effect.recipient)) is not None,
             proof=evidence.proof_of(conn, effect, contract.evidence_events),
         )
 
@@ -221,6 +224,7 @@ class Reconciler(LaneAgent[Piece]):
         return (
             effect.state is State.UNKNOWN
             and effect.held_by is None
+            and not case.is_paused
             and not effect.is_cancel_requested
             # The recipient knows the key with another payload: sending again proves nothing (E13).
             and effect.reason != Reason.KEY_CONFLICT.value
