@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from landed.client.log import Log, for_decisions
 from landed.commands.call import Call, KnownLog
@@ -39,6 +39,10 @@ from landed.projections.port import Domain, Projection
 
 S = TypeVar("S")
 R = TypeVar("R")
+
+_KEEP: Final = Sequence.KEEP
+_BACK_OFF: Final = At.BACK_OFF
+# Named here because looking a member up in its enumeration costs as much as a step.
 
 
 class SafeLoop(Generic[S]):
@@ -97,13 +101,14 @@ class SafeLoop(Generic[S]):
             note=self._note,
         )
         at = At.ENTER
+        step = STEPS[at]
         while True:
-            saw = await STEPS[at](call)
+            saw = await step(call)
             rule = MOVES[at, saw]
-            if rule.sequence is not Sequence.KEEP:
+            if rule.sequence is not _KEEP:
                 call.is_deriving = rule.sequence is Sequence.DERIVE
             then = rule.then
-            if then is At.BACK_OFF:
+            if then is _BACK_OFF:
                 assert rule.back_to is not None
                 assert rule.otherwise is not None
                 call.obstacle = saw
@@ -115,6 +120,7 @@ class SafeLoop(Generic[S]):
                 )
                 return outcome
             at = then
+            step = STEPS[at]
 
     async def look(
         self, key: AggregateKey, *, at_least: int | None = None

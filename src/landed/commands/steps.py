@@ -31,6 +31,8 @@ from landed.projections.port import Advance, Answered, Entry
 S = TypeVar("S")
 R = TypeVar("R")
 
+_NO_HIT: Final = Saw.NO_HIT
+
 
 async def enter(call: Call[S, R]) -> Saw:
     """Look at the wish itself; nothing has been read yet (SW-84)."""
@@ -49,14 +51,14 @@ async def catch_up_all(call: Call[S, R]) -> Saw:
     try:
         call.views = await reader.projection.load(targets, call.event_id, reader.domain)
         saw = _recognise(call)
-        if saw is not Saw.NO_HIT:
+        if saw is not _NO_HIT:
             return saw
         if not call.known_log.is_known:
             await call.known_log.ask(reader, reader.projection)
             # Another call may have folded the request meanwhile: look before reading past it.
             call.views = await reader.projection.load(targets, call.event_id, reader.domain)
             saw = _recognise(call)
-            if saw is not Saw.NO_HIT:
+            if saw is not _NO_HIT:
                 return saw
         views = list(call.views)
         for index, view in enumerate(views):
@@ -70,7 +72,7 @@ async def catch_up_all(call: Call[S, R]) -> Saw:
                 break
         call.views = tuple(views)
         saw = _recognise(call)
-        if saw is not Saw.NO_HIT:
+        if saw is not _NO_HIT:
             return saw
         if call.broken is not None:
             return Saw.BROKEN
@@ -108,17 +110,14 @@ async def decide(call: Call[S, R]) -> Saw:
         call.rejection = decision
         return Saw.REJECTED_IN_DOUBT if call.unknown else Saw.REJECTED
     _check_shape(decision, len(views))
-    if call.is_deriving:
-        client_seqs = tuple([next_seq(view) for view in views])
-        call.is_deriving = False
-    else:
-        client_seqs = call.attempt.client_seqs
-    call.attempt = Attempt(client_seqs, tuple([view.version for view in views]))
-    legs, states, fold = [], [], call.reader.domain.fold
-    for view, proposed, first_seq in zip(views, decision.events, client_seqs, strict=True):
-        state = view.state
-        events = []
-        for client_seq, new in enumerate(proposed, first_seq):
+    is_deriving, held = call.is_deriving, call.attempt.client_seqs
+    call.is_deriving = False
+    client_seqs, legs, states, fold = [], [], [], call.reader.domain.fold
+    for index, view in enumerate(views):
+        first_seq = next_seq(view) if is_deriving else held[index]
+        client_seqs.append(first_seq)
+        state, events = view.state, []
+        for client_seq, new in enumerate(decision.events[index], first_seq):
             event = Event(
                 client_seq,
                 0,
@@ -135,6 +134,7 @@ async def decide(call: Call[S, R]) -> Saw:
         states.append(state)
         # The guard is this attempt's own cursor, and only a cursor of 0 may create (SW-26, SW-27).
         legs.append(Leg(view.key, tuple(events), view.version, view.version == 0, True))
+    call.attempt = Attempt(tuple(client_seqs), tuple([view.version for view in views]))
     call.next_states = tuple(states)
     call.write = Write(call.identity.client_id, tuple(legs))
     return Saw.ACCEPTED
@@ -255,7 +255,7 @@ def _recognise(call: Call[S, R]) -> Saw:
     call.answers = [view.answered for view in call.views]
     known = [answered for answered in call.answers if answered is not None]
     if not known:
-        return Saw.NO_HIT
+        return _NO_HIT
     if any(is_other_wish(answered.fingerprint, call.command.fingerprint) for answered in known):
         return Saw.OTHER_FINGERPRINT
     return Saw.HIT if len(known) == len(call.answers) else Saw.PARTIAL_HIT
