@@ -19,6 +19,7 @@ from landed.cli.explore import explore
 from landed.cli.migrate import migrate
 from landed.cli.repair import log
 from landed.cli.serve import serve
+from landed.cli.work import work
 from landed.errors import ConfigurationError, LandedError
 
 EXIT_FAILED: Final = 1
@@ -39,6 +40,7 @@ app.command()(demo)
 app.command()(explore)
 app.command()(migrate)
 app.command()(serve)
+app.command()(work)
 app.add_typer(log)
 
 

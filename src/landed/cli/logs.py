@@ -13,7 +13,16 @@ from typing import Final, TextIO
 from landed.clock import Clock
 from landed.facts import Note, forget
 
-FREQUENT: Final = frozenset({"lane.committed", "lane.flushed", "loop.ended"})
+FREQUENT: Final = frozenset(
+    {
+        "kp",
+        "lane.committed",
+        "lane.flushed",
+        "landed.alert.age.max",
+        "landed.unknown.age.max",
+        "loop.ended",
+    }
+)
 """Facts that come with every flush or every request; only ``--verbose`` prints them. All are counted anyway."""
 
 

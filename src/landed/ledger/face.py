@@ -206,6 +206,12 @@ class Ledger:
 
     # --- Start ----------------------------------------------------------------------------------
 
+    def use_database(self, database: str | Path) -> None:
+        """Take another database than the one declared, before the start (``--database``)."""
+        if self._is_started or "engine" in self.__dict__:
+            raise ConfigurationError("the ledger has started; its database cannot be changed now")
+        self._database = database
+
     @cached_property
     def engine(self) -> Engine:
         """The ledger's own connections. On SQLite every transaction of it begins as a writer."""

@@ -7,6 +7,7 @@ work from a lane of the schedule and does several pieces at once.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -143,9 +144,16 @@ async def until_stopped(life: Life, tasks: set[asyncio.Future[int]]) -> None:
 
 
 def note_failure(note: Note, name: str, error: BaseException) -> None:
-    """Note that a round or a piece of work failed; storage's failures are told from our own."""
-    kind = "agent.storage_failed" if isinstance(error, StorageError) else "agent.failed"
-    note(kind, {"agent": name, "error": type(error).__name__, "detail": str(error)[:500]})
+    """Note that a round or a piece of work failed; storage's failures are told from our own.
+
+    An error that is not ours is named by its class and its place: its text may hold a payload (SE-2).
+    """
+    if isinstance(error, StorageError):
+        note("agent.storage_failed", {"agent": name, "detail": str(error)[:500]})
+        return
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    note("agent.failed", {"agent": name, "error": type(error).__name__, "at": place})
 
 
 class LaneAgent(ABC, Generic[W]):
