@@ -44,7 +44,7 @@ class AcceptedTail:
         self._ahead_seqs: dict[Pair, int] = {}
         self._heads_max = heads_max
         self._marks_max = marks_max
-        self._published: list[Group] | None = None
+        self._published: list[dict[Pair, int]] | None = None
 
     # --- the law's view
 
@@ -104,7 +104,7 @@ class AcceptedTail:
     def publish(self, group: Group, later: Sequence[Group]) -> None:
         """Make a durable group visible, all of it in this one call (log rules C2, M7)."""
         if self._published is not None:
-            self._published.append(group)
+            self._published.append(group.seqs)
         self._publish_marks(group.seqs, later)
         heads = self._heads
         for packed, head in group.heads.items():
@@ -170,7 +170,7 @@ class AcceptedTail:
         return key.packed in self._ahead or key.packed in self._heads
 
     def expect(self) -> None:
-        """A lookup starts: remember what is published while it runs."""
+        """A lookup starts: remember the sequences that are published while it runs."""
         self._published = []
 
     def learn(
@@ -181,24 +181,18 @@ class AcceptedTail:
     ) -> None:
         """Take in what a lookup found; what it did not find was never written.
 
-        What was published while it ran is newer than what it found. A key may be looked up twice
-        in a row (a read asks while the lookup for a change is under way), be warm after the first
-        lookup, and be changed, and even be evicted again, before the second one ends.
+        No head changes while it is looked up: it is looked up because it is cold, a change is
+        judged on a warm head only, and no key is looked up twice at once (see ``Loader.want``).
+        A mark may rise meanwhile, since writes that do not enforce their sequence do without it:
+        hence the higher of what was found and what was published.
         """
-        published = self._published or ()
         for key in keys:
-            packed = key.packed
-            if packed in self._heads:
-                continue
-            head = stored.heads.get(key, NEVER)
-            for group in published:
-                head = group.heads.get(packed, head)
-            self._heads[packed] = head
+            self._heads[key.packed] = stored.heads.get(key, NEVER)
+        published = self._published or ()
         for key, client_id in pairs:
             pair = (key.packed, client_id.int)
             mark = stored.marks.get((key, client_id), 0)
-            known = self._marks.get(pair, 0)
-            self._marks[pair] = max(mark, known, *(group.seqs.get(pair, 0) for group in published))
+            self._marks[pair] = max([mark, *(seqs.get(pair, 0) for seqs in published)])
         self._published = None
 
     def evict(self) -> None:

@@ -138,9 +138,23 @@ async def test_a_key_is_not_looked_up_again_while_it_is_being_looked_up() -> Non
     await lane.close()
 
 
+@pytest.mark.scenario("I5", "I17", "I18")
+async def test_a_mark_published_while_it_is_looked_up_is_not_lost() -> None:
+    """The lookup begins before the write is durable and ends after it was published."""
+    lane, store = await open_scripted(replace(Limits(), cached_marks_max=0))
+    await ask(lane, write(key(1), 3))
+    unenforced = ask(lane, write(key(1), 8, enforce=False))
+    lane._tail.expect()
+    found = store.load([], [(key(1), A)])
+    assert await unenforced == Landed((2,))
+    lane._tail.learn([], [(key(1), A)], found)
+    assert lane._tail.mark(key(1), A) == 8
+    await lane.close()
+
+
 @pytest.mark.scenario("I19")
 async def test_caches_are_bounded_and_what_is_in_flight_stays() -> None:
-    lane, _ = await open_scripted(replace(Limits(), cached_heads_max=5, cached_marks_max=3))
+    lane, store = await open_scripted(replace(Limits(), cached_heads_max=5, cached_marks_max=3))
     for turn in range(3):
         await ask_all(lane, [write(key(id), turn + 1) for id in range(50)])
         assert len(lane._tail._heads) <= 5
@@ -149,8 +163,10 @@ async def test_caches_are_bounded_and_what_is_in_flight_stays() -> None:
     pending = [ask(lane, write(key(id), 4)) for id in range(50)]
     last = ask(lane, write(key(99), 1))
     assert await ask(lane, write(key(0), 4, at=3)) != Landed((4,)), "judged after all of them"
+    lookups = len(store.loads)
     for id in range(50):
         assert (await ask(lane, GetDetails(key(id)))).version == 3  # type: ignore[union-attr]
+    assert len(store.loads) == lookups, "a head that is looked up again may not be visible yet"
     lane.gate.release()
     assert [await answer for answer in pending] == [Landed((4,))] * 50
     await last
