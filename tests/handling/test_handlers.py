@@ -118,11 +118,34 @@ def test_work_that_comes_up_again_after_its_commit_finds_the_done_mark(ledger_db
             work(made, note=killing("KP-8"))
         again = Work("handle", OUTBOX, row_of(made).outbox_id)
         made.db.transact(lambda conn: put(conn, made.books, [again]))
-        assert work(made) == 1
+        assert work(made) == 0
+        with made.engine.connect() as conn:
+            lanes = list(conn.execute(select(schedule.c.lane)).scalars())
+            assert "handle" not in lanes, "it is off the schedule again"
         assert len(made.seen) == 1, "the handler does not run again"
         assert made.billed() == {"i1": 1200}
         with made.engine.connect() as conn:
             assert len(conn.execute(select(effects)).all()) == 1
+
+
+@pytest.mark.scenario("HN-2", "CL-3")
+def test_two_workers_that_hold_one_event_run_its_handler_once(ledger_db: LedgerDb):
+    """The first one's lease ended while it was alive."""
+    with shop(ledger_db, lambda tx, event: request_and_bill(made, tx, event)) as made:
+        made.receive("i1")
+
+        async def both() -> None:
+            first, second = made.agent(owner="w1"), made.agent(owner="w2")
+            (mine,) = await first.take(9)
+            expire_leases(made)
+            (yours,) = await second.take(9)
+            assert mine.row.outbox_id == yours.row.outbox_id
+            await asyncio.gather(first.work(mine), second.work(yours))
+
+        asyncio.run(both())
+        assert len(made.seen) == 1
+        assert made.billed() == {"i1": 1200}
+        assert (row_of(made).state, row_of(made).tries) == ("done", 0)
 
 
 @pytest.mark.scenario("AS-28", "KP-8")
@@ -421,7 +444,7 @@ def test_a_handler_that_is_no_longer_declared_keeps_its_events(ledger_db: Ledger
     with shop(ledger_db, declare=declare) as before:
         before.receive("i1")
     with shop(ledger_db) as made:
-        assert work(made) == 2
+        assert work(made) == 1
         rows = {row.destination: row for row in made.outbox()}
         assert rows["handler:bill"].state == "done"
         left = rows["handler:gone"]

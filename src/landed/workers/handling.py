@@ -33,6 +33,7 @@ from landed.records.origins import run_of
 from landed.records.receipts import HANDLE_LANE
 from landed.records.session import Books, is_postgres, is_retryable, jittered_us, transact
 from landed.registry import Handler, Registry, Tx
+from landed.workers.agent import LaneAgent
 from landed.workers.events import event_of, settlement_of, stored_rows
 from landed.workers.threads import on_thread
 
@@ -52,7 +53,7 @@ class Pace:
     """How handlings go. Times in the unit of their name."""
 
     batch: int = 16
-    """Claimed in one transaction."""
+    """Claimed at most at once; more than are handled at once, so that nobody waits for a claim."""
     concurrency: int = 8
     """Handled at once; on SQLite, which has one writer, one at a time."""
     tries_max: int = TRIES_MAX
@@ -72,6 +73,8 @@ class Job(NamedTuple):
     """An ``Event``, or None for a settlement."""
     argument: Any
     owner: str
+    claimed_ms: float
+    """On the monotonic clock."""
 
 
 class _HandlerError(Exception):
@@ -82,10 +85,8 @@ class _HandlerError(Exception):
         self.cause = cause
 
 
-class Handling:
+class Handling(LaneAgent[Job]):
     """The agent of the lane ``handle``."""
-
-    name = "handling"
 
     def __init__(
         self,
@@ -98,42 +99,54 @@ class Handling:
         chance: random.Random,
         pace: Pace | None = None,
     ) -> None:
+        self._pace = Pace() if pace is None else pace
+        super().__init__("handling", slots=self._pace.batch, note=note)
         self._engine = engine
         self._books = books
         self._registry = registry
         self._owner = owner
-        self._note = note
         self._chance = chance
-        self._pace = Pace() if pace is None else pace
         self._settled = registry.settled_handlers()
         concurrency = 1 if engine.dialect.name == "sqlite" else self._pace.concurrency
-        self._slots = asyncio.Semaphore(concurrency)
+        self._turns = asyncio.Semaphore(concurrency)
 
-    async def run_once(self) -> int:
-        """Claim what is due, handle it, and return how many were claimed."""
-        claims = await asyncio.to_thread(transact, self._engine, self._claim, is_durable=False)
-        if not claims:
-            return 0
-        claimed_ms = self._books.clock.monotonic_ms()
-        jobs = await asyncio.to_thread(
-            transact, self._engine, lambda conn: self._load(conn, claims)
+    async def take(self, limit: int) -> list[Job]:
+        """Claim what is due, and read what it takes to handle it."""
+        claimed_ms = float(self._books.clock.monotonic_ms())
+        claims = await asyncio.to_thread(
+            transact, self._engine, lambda conn: self._claim(conn, limit), is_durable=False
         )
-        await asyncio.gather(*(self._in_turn(job, claimed_ms) for job in jobs))
-        return len(claims)
+        if not claims:
+            return []
+        return await asyncio.to_thread(
+            transact, self._engine, lambda conn: self._load(conn, claims, claimed_ms)
+        )
+
+    async def work(self, piece: Job) -> None:
+        """Handle one event or settlement."""
+        async with self._turns:
+            held_s = (self._books.clock.monotonic_ms() - piece.claimed_ms) / 1000
+            if held_s > self._pace.limit_s:
+                # Its lease might end while it runs; somebody takes it up at once.
+                await self._after(lambda conn: self._give_back(conn, piece, delay_us=0))
+                return
+            await self._handle(piece)
 
     # --- Claiming and loading -------------------------------------------------------------------
 
-    def _claim(self, conn: Connection) -> list[schedule.Claim]:
+    def _claim(self, conn: Connection, limit: int) -> list[schedule.Claim]:
         return schedule.claim(
             conn,
             self._books,
             lane=HANDLE_LANE,
             owner=self._owner,
-            limit=self._pace.batch,
+            limit=limit,
             lease_us=int((2 * self._pace.limit_s + _LEASE_MARGIN_S) * 1_000_000),
         )
 
-    def _load(self, conn: Connection, claims: Sequence[schedule.Claim]) -> list[Job]:
+    def _load(
+        self, conn: Connection, claims: Sequence[schedule.Claim], claimed_ms: float
+    ) -> list[Job]:
         """Read all that was claimed; what cannot be handled is put off, with its reason."""
         rows = {row.outbox_id: row for row in outbox.rows(conn, [c.subject_id for c in claims])}
         rows = {outbox_id: row for outbox_id, row in rows.items() if row.state == "queued"}
@@ -146,7 +159,7 @@ class Handling:
                 continue
             row = rows[claim.subject_id]
             try:
-                jobs.append(self._job(claim, row, events, settled))
+                jobs.append(self._job(claim, row, events, settled)._replace(claimed_ms=claimed_ms))
             except ConfigurationError as e:
                 # Nothing was tried: it waits for the declaration, and doctor lists it (HN-4).
                 outbox.note_failure(conn, row.outbox_id, str(e), is_counted=False)
@@ -169,7 +182,7 @@ class Handling:
                 raise ConfigurationError(f"no settlement handler {name} is declared")
             cause = effects.Cause(kind="settlement", id=str(row.cause_id), handler=name)
             settlement = settlement_of(settled[row.cause_id])
-            return Job(claim, row, handler, cause, None, settlement, "installation")
+            return Job(claim, row, handler, cause, None, settlement, "installation", 0.0)
         handler = self._registry.handlers.get(name)
         if handler is None:
             raise ConfigurationError(f"no handler {name} is declared")
@@ -177,18 +190,9 @@ class Handling:
         event = event_of(stored, self._registry)
         cause = effects.Cause(kind="receipt", id=str(row.cause_id), handler=name, origin=row.origin)
         owner = self._registry.producers[stored.namespace].owner
-        return Job(claim, row, handler, cause, event, event, owner)
+        return Job(claim, row, handler, cause, event, event, owner, 0.0)
 
     # --- One handling ---------------------------------------------------------------------------
-
-    async def _in_turn(self, job: Job, claimed_ms: float) -> None:
-        async with self._slots:
-            held_s = (self._books.clock.monotonic_ms() - claimed_ms) / 1000
-            if held_s > self._pace.limit_s:
-                # Its lease might end while it runs; somebody takes it up at once.
-                await self._after(lambda conn: self._give_back(conn, job, delay_us=0))
-                return
-            await self._handle(job)
 
     async def _handle(self, job: Job) -> None:
         started_ms = self._books.clock.monotonic_ms()
