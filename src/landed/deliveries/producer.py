@@ -66,6 +66,8 @@ class Producer:
     body_bytes_max: int = BODY_BYTES_MAX
     depth_max: int = 32
     rate_per_s: float | None = None
+    webhook_origins: frozenset[str] = frozenset()
+    """Who may ask for deliveries by the CloudEvents webhook handshake (rule AU-10)."""
     repeats_equal_events: bool = False
     """Two events with equal payloads may really be two."""
     has_signed_event_time: bool = False
