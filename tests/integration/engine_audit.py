@@ -56,7 +56,7 @@ def audit(path: Path) -> Audit:
             entries = connection.execute("SELECT * FROM entries ORDER BY position").fetchall()
             heads = {row["number"]: row for row in connection.execute("SELECT * FROM aggregates")}
             marks = {
-                (row["aggregate"], row["client"]): row["mark"]
+                (int.from_bytes(row["pair"][:8]), row["pair"][8:]): row["mark"]
                 for row in connection.execute("SELECT * FROM marks")
             }
         finally:

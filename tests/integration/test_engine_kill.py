@@ -55,17 +55,21 @@ class Knowledge:
 
 def load_and_kill(path: Path, known: Knowledge, *, acks: int, seed: int) -> None:
     """Run the child until so many writes were acknowledged, and a moment longer; then kill it."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.engine_child", str(path), str(seed)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    ) as process:
+    # To a file: a pipe that nobody reads would hold up a child that has much to complain about.
+    errors = path.with_name("errors.txt")
+    with (
+        errors.open("w") as to_file,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.engine_child", str(path), str(seed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=to_file,
+            text=True,
+            cwd=ROOT,
+        ) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stderr is not None
         process.stdin.write(known.state())
         process.stdin.close()
         heard = 0
@@ -78,7 +82,7 @@ def load_and_kill(path: Path, known: Knowledge, *, acks: int, seed: int) -> None
         for line in process.stdout.read().splitlines(keepends=True):
             if line.endswith("\n"):
                 known.hear(line)
-        assert heard >= acks, process.stderr.read()
+        assert heard >= acks, errors.read_text()[-4_000:]
 
 
 def check(path: Path, known: Knowledge) -> None:
@@ -127,9 +131,9 @@ def test_whatever_was_acknowledged_survives_three_kills(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.scenario("SC-70", "SC-44", "SC-58", "SC-66")
-@pytest.mark.parametrize("seed", range(2, 5))
+@pytest.mark.parametrize("seed", range(2, 4))
 def test_whatever_was_acknowledged_survives_twenty_kills(tmp_path: Path, seed: int) -> None:
-    rounds(tmp_path / "log.db", 20, 8_000, seed)
+    rounds(tmp_path / "log.db", 20, 3_000, seed)
 
 
 @pytest.mark.scenario("SC-34", "SC-33", "SC-35")

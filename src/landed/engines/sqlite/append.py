@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,7 @@ from landed.engines.sqlite.row import (
     entry_row,
     head_row,
     mark_row,
+    pair_of,
 )
 from landed.engines.sqlite.schema import ANCHOR_EVERY
 from landed.errors import StorageError
@@ -33,11 +35,13 @@ UPDATE_HEAD: Final = (
     + " WHERE number = ?1 AND key = ?2"
 )
 UPSERT_MARK: Final = (
-    "INSERT INTO marks VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE "
+    "INSERT INTO marks VALUES (?, ?, ?) ON CONFLICT DO UPDATE "
     "SET mark = excluded.mark, row_check = excluded.row_check"
 )
 INSERT_ANCHOR: Final = "INSERT OR REPLACE INTO anchors VALUES (?, ?, ?, ?)"
 INSERT_DEAD: Final = "INSERT INTO dead VALUES (?, ?, ?, ?, ?)"
+
+_PLACE: Final = struct.Struct("<qq?16sQ")
 
 
 class Place(NamedTuple):
@@ -50,6 +54,19 @@ class Place(NamedTuple):
     """The client whose mark stands in the head's row."""
     mark: int
 
+    def packed(self) -> bytes:
+        """As bytes: a third of the memory, for the many that are remembered."""
+        client = self.mark_client
+        return _PLACE.pack(
+            self.number, self.last_position, client is not None, client or b"", self.mark
+        )
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> Place:
+        """Take a place back from ``packed``."""
+        number, last_position, has_mark, client, mark = _PLACE.unpack(data)
+        return cls(number, last_position, client if has_mark else None, mark)
+
 
 class Draft:
     """The rows of one group, before anything is written."""
@@ -61,7 +78,7 @@ class Draft:
         self.heads: dict[bytes, Head] = {}
         self.places: dict[bytes, Place] = {}
         self.created: set[bytes] = set()
-        self.marks: dict[tuple[int, bytes], int] = {}
+        self.marks: dict[bytes, int] = {}
         self.anchors: list[tuple[int, int, int, int]] = []
         self.dead: list[tuple[int, int, int, int, int]] = []
 
@@ -74,7 +91,7 @@ class Appender:
         self._connection = connection
         self._places_max = places_max
         # By packed key: builtins hash and compare in C.
-        self._places: dict[bytes, Place] = {}
+        self._places: dict[bytes, bytes] = {}
         (highest,) = connection.execute("SELECT max(number) FROM aggregates").fetchone()
         self._numbers_used: int = highest or 0
 
@@ -111,9 +128,9 @@ class Appender:
 
     def _place(self, key: bytes, draft: Draft) -> Place:
         """Find where an aggregate stands, or number a new one."""
-        place = self._places.get(key)
-        if place is not None:
-            return place
+        known = self._places.get(key)
+        if known is not None:
+            return Place.unpacked(known)
         row = find_head(self._connection, key)
         if row is not None:
             return Place(row.number, row.last_position, row.mark_client, row.mark)
@@ -156,8 +173,8 @@ class Appender:
     def _change_writer(self, place: Place, client: bytes, draft: Draft) -> int:
         """Put the mark of the pair that wrote last into the table; return the other pair's."""
         if place.mark_client is not None:
-            draft.marks[place.number, place.mark_client] = place.mark
-            mark = draft.marks.get((place.number, client))
+            draft.marks[pair_of(place.number, place.mark_client)] = place.mark
+            mark = draft.marks.get(pair_of(place.number, client))
             return find_mark(self._connection, place.number, client) if mark is None else mark
         return 0
 
@@ -204,7 +221,7 @@ class Appender:
         if created:
             write(INSERT_HEAD, created)
         if draft.marks:
-            write(UPSERT_MARK, [mark_row(*pair, draft.marks[pair]) for pair in sorted(draft.marks)])
+            write(UPSERT_MARK, [mark_row(*item) for item in sorted(draft.marks.items())])
         if draft.anchors:
             write(INSERT_ANCHOR, draft.anchors)
         if draft.dead:
@@ -213,9 +230,9 @@ class Appender:
     def _remember(self, places: dict[bytes, Place]) -> None:
         """Keep the places written to, the ones not written to for longest go first."""
         known = self._places
-        for key in places:
+        for key, place in places.items():
             known.pop(key, None)
-        known.update(places)
+            known[key] = place.packed()
         if len(known) > self._places_max:
             for key in list(islice(known, len(known) - self._places_max)):
                 del known[key]

@@ -16,6 +16,7 @@ from landed.engines.sqlite.row import (
     HEAD_COLUMNS,
     Entry,
     HeadRow,
+    aggregate_of,
     check_body,
     entry_of,
     head_of,
@@ -96,7 +97,7 @@ class _Check:
             self._all += count
         self._run(f"SELECT {ENTRY_COLUMNS}, body FROM entries ORDER BY position", self._entry)
         self._run(f"SELECT {HEAD_COLUMNS} FROM aggregates ORDER BY number", self._head)
-        self._run("SELECT aggregate, client, mark, row_check FROM marks", self._mark)
+        self._run("SELECT pair, mark, row_check FROM marks", self._mark)
         self._run("SELECT aggregate, incarnation, version, position FROM anchors", self._anchor)
         self._progress(self._all, self._all)
         return self._report
@@ -188,7 +189,7 @@ class _Check:
     def _mark(self, row: Any) -> None:
         self._report.marks += 1
         mark_of(row)
-        find_head_by_number(self._connection, row[0])
+        find_head_by_number(self._connection, aggregate_of(row[0]))
 
     def _anchor(self, row: Any) -> None:
         aggregate, incarnation, version, position = row

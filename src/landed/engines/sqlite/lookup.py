@@ -4,6 +4,9 @@ A checksum tells that a row is not what was written, but a damaged key hides its
 passes it by, and a missing mark would let a repeated write through. The hidden row still lies where
 it was, though, next to where the search ended; so a miss counts only if both neighbours are sound.
 Each is an index lookup, whatever the length of the history.
+
+What this cannot see is damage to SQLite's own bookkeeping, such as the number of rows in a page:
+SQLite notices some of it, and the full check all.
 """
 
 from __future__ import annotations
@@ -19,25 +22,20 @@ from landed.engines.sqlite.row import (
     entry_of,
     head_of,
     mark_of,
+    pair_of,
 )
 from landed.errors import StorageDamagedError
 
 _HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key = ?"
 _HEAD_BY_NUMBER: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE number = ?"
-_HEADS_BESIDE: Final = (
-    f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key <= ? ORDER BY key DESC LIMIT 1",
-    f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key >= ? ORDER BY key LIMIT 1",
+_HEAD_BEFORE: Final = (
+    f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key < ? ORDER BY key DESC LIMIT 1"
 )
-_MARK_COLUMNS: Final = "aggregate, client, mark, row_check"
-_MARK: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE aggregate = ? AND client = ?"
-_MARK_BEFORE: Final = (
-    f"SELECT {_MARK_COLUMNS} FROM marks WHERE (aggregate, client) < (?, ?) "
-    "ORDER BY aggregate DESC, client DESC LIMIT 1"
-)
-_MARK_AFTER: Final = (
-    f"SELECT {_MARK_COLUMNS} FROM marks WHERE (aggregate, client) > (?, ?) "
-    "ORDER BY aggregate, client LIMIT 1"
-)
+_HEAD_AFTER: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key > ? ORDER BY key LIMIT 1"
+_MARK_COLUMNS: Final = "pair, mark, row_check"
+_MARK: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE pair = ?"
+_MARK_BEFORE: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE pair < ? ORDER BY pair DESC LIMIT 1"
+_MARK_AFTER: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE pair > ? ORDER BY pair LIMIT 1"
 _ENTRY: Final = (
     f"SELECT {ENTRY_COLUMNS}, CASE WHEN size <= ? THEN body END FROM entries WHERE position = ?"
 )
@@ -51,10 +49,12 @@ def find_head(connection: sqlite3.Connection, key: bytes) -> HeadRow | None:
     """
     row = connection.execute(_HEAD, (key,)).fetchone()
     if row is None:
-        for query in _HEADS_BESIDE:
-            beside = connection.execute(query, (key,)).fetchone()
-            if beside is not None and head_of(beside).key.packed == key:
-                raise StorageDamagedError("the index of aggregate keys misses one that is there")
+        before = connection.execute(_HEAD_BEFORE, (key,)).fetchone()
+        after = connection.execute(_HEAD_AFTER, (key,)).fetchone()
+        if (before is not None and head_of(before).key.packed >= key) or (
+            after is not None and head_of(after).key.packed <= key
+        ):
+            raise StorageDamagedError("the index of aggregate keys is out of order")
         return None
     found = head_of(row)
     if found.key.packed != key:
@@ -80,12 +80,12 @@ def find_mark(connection: sqlite3.Connection, aggregate: int, client: bytes) -> 
     Raises:
         StorageDamagedError: its row, or one beside where it would be, is not what was written.
     """
-    pair = (aggregate, client)
-    row = connection.execute(_MARK, pair).fetchone()
+    pair = pair_of(aggregate, client)
+    row = connection.execute(_MARK, (pair,)).fetchone()
     if row is not None:
         return mark_of(row)
     for query in (_MARK_BEFORE, _MARK_AFTER):
-        beside = connection.execute(query, pair).fetchone()
+        beside = connection.execute(query, (pair,)).fetchone()
         if beside is not None:
             mark_of(beside)
     return 0

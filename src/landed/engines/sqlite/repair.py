@@ -15,7 +15,7 @@ from landed.engines.sqlite.file import check_header, connect, read_meta, resolve
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_head, find_mark
 from landed.engines.sqlite.page import walk_life
-from landed.engines.sqlite.row import HeadRow, head_row, mark_row, meta_row
+from landed.engines.sqlite.row import HeadRow, head_row, mark_row, meta_row, pair_of
 from landed.engines.sqlite.tail import check_tail
 from landed.errors import ConfigurationError
 from landed.ids import AggregateKey, ClientId
@@ -99,7 +99,7 @@ def lower_mark(
                 changed = head_row(row.number, key.packed, row.head, row.last_position, named, to)
                 connection.execute(UPDATE_HEAD, changed)
             else:
-                connection.execute(UPSERT_MARK, mark_row(row.number, client, to))
+                connection.execute(UPSERT_MARK, mark_row(pair_of(row.number, client), to))
             subject = f"{key} {client_id}"
             connection.execute(_RECORD, (at_ms, "lower-mark", subject, str(mark), str(to), reason))
         return Change(mark, to)

@@ -25,7 +25,8 @@ HAS_MARK: Final = 8
 _NOBODY: Final = bytes(16)
 _ENTRY: Final = struct.Struct("<qqBBqqqqq16s16sqqqqI")
 _HEAD: Final = struct.Struct("<q48sBqqqqBq16s16sq16sq")
-_MARK: Final = struct.Struct("<q16sq")
+_PAIR: Final = struct.Struct(">Q16s")
+_MARK: Final = struct.Struct("<24sq")
 _PACK_ENTRY: Final = _ENTRY.pack
 _PACK_HEAD: Final = _HEAD.pack
 _MALFORMED: Final = (struct.error, TypeError, ValueError, OverflowError)
@@ -273,24 +274,36 @@ def head_of(row: Sequence[Any]) -> HeadRow:
         raise StorageDamagedError(_damaged(f"the head of aggregate number {row[0]}")) from None
 
 
-def mark_row(aggregate: int, client: bytes, mark: int) -> tuple[int, bytes, int, int]:
+def pair_of(aggregate: int, client: bytes) -> bytes:
+    """Make the key of a row of ``marks``. Ordered as its two parts are."""
+    return _PAIR.pack(aggregate, client)
+
+
+def aggregate_of(pair: bytes) -> int:
+    """Take the aggregate's number back from the key of a row of ``marks``, checked before."""
+    number: int = _PAIR.unpack(pair)[0]
+    return number
+
+
+def mark_row(pair: bytes, mark: int) -> tuple[bytes, int, int]:
     """Make a row of ``marks``."""
     column = to_column(mark)
-    return (aggregate, client, column, crc32(_MARK.pack(aggregate, client, column)))
+    return (pair, column, crc32(_MARK.pack(pair, column)))
 
 
 def mark_of(row: Sequence[Any]) -> int:
-    """Check a row of ``marks`` (aggregate, client, mark, row_check) and return the mark.
+    """Check a row of ``marks`` (pair, mark, row_check) and return the mark.
 
     Raises:
         StorageDamagedError: it is not what was written.
     """
+    pair, column, row_check = row
     try:
-        if len(row[1]) == 16 and crc32(_MARK.pack(*row[:3])) == row[3]:
-            return from_column(row[2])
+        if len(pair) == _PAIR.size and crc32(_MARK.pack(pair, column)) == row_check:
+            return from_column(column)
     except _MALFORMED:
         pass
-    raise StorageDamagedError(_damaged(f"a mark of aggregate number {row[0]}"))
+    raise StorageDamagedError(_damaged("a mark"))
 
 
 def meta_row(name: str, value: str) -> tuple[str, str, int]:

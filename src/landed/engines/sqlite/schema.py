@@ -102,13 +102,13 @@ TABLES: Final = (
     )
     """,
     # The marks of every other pair. Never deleted: neither trims nor deletes free a sequence.
+    #   pair         the aggregate's number, 8 bytes with the highest first, then the client id;
+    #                one column, so that a search downwards passes by no row, whatever is in it
     """
     CREATE TABLE marks (
-      aggregate INTEGER NOT NULL,
-      client BLOB NOT NULL,
+      pair BLOB PRIMARY KEY NOT NULL,
       mark INTEGER NOT NULL,
-      row_check INTEGER NOT NULL,
-      PRIMARY KEY (aggregate, client)
+      row_check INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
     # Where each 64th version of an aggregate stands. A hint: what it points to is checked.

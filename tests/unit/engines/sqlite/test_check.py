@@ -55,7 +55,9 @@ def test_a_missing_newest_batch_is_found(path: Path) -> None:
 
 
 def test_a_missing_mark_is_found(path: Path) -> None:
-    assert "above its pair's mark 0" in findings(path, "DELETE FROM marks WHERE aggregate = 1")
+    assert "above its pair's mark 0" in findings(
+        path, "DELETE FROM marks WHERE pair < x'0000000000000002'"
+    )
 
 
 def test_a_missing_head_is_found(path: Path) -> None:
