@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from landed.effects.order import OrderPolicy
 from landed.outbound import HttpOut
 from landed.records import contracts, effects
 from landed.records.attempts import GRACE_US
-from landed.records.session import Books, transact
+from landed.records.session import Books
 from landed.records.tables import attempts, reconciliations, reviews
 from landed.records.tables import effects as effect_rows
 from landed.registry import Ask, Call, EffectType, Ordering, Registry, SealAsk
@@ -99,6 +100,17 @@ class Acme:
             lambda conn: effects.request(conn, self.desk.books, intent).effect_id
         )
 
+    def ask_many(self, keys: Iterable[str]) -> list[UUID]:
+        """Request effects in one transaction."""
+        intents = [
+            lives.intent(key, {"id": key, "key": key}, contract=self.contract) for key in keys
+        ]
+        return self.db.transact(
+            lambda conn: [
+                effects.request(conn, self.desk.books, intent).effect_id for intent in intents
+            ]
+        )
+
     def see(self, effect_id: UUID) -> effects.EffectView:
         with self.db.engine.connect() as conn:
             return lives.seen(conn, effect_id)
@@ -116,7 +128,7 @@ class Acme:
     def reviews(self) -> list[tuple[str, str]]:
         with self.db.engine.connect() as conn:
             query = select(reviews.c.kind, reviews.c.severity).where(reviews.c.state == "open")
-            return sorted(conn.execute(query).tuples())
+            return sorted((row.kind, row.severity) for row in conn.execute(query))
 
     def outdate(self, effect_id: UUID, by_us: int = GRACE_US + 60_000_000) -> None:
         """Let an open attempt be past its deadline, as time would."""
@@ -227,10 +239,4 @@ def outcomes(rows: list[Any]) -> list[str | None]:
 
 async def forever(*_args: Any) -> None:
     """A sender that hangs."""
-    import asyncio
-
     await asyncio.Event().wait()
-
-
-def transact_on(db: LedgerDb, work: Callable[[Any], Any]) -> Any:
-    return transact(db.open(), work)
