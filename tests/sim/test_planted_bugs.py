@@ -57,14 +57,10 @@ def test_a_cursor_that_moves_without_its_answer_is_found(monkeypatch):
     record = MemoryProjection.record
 
     async def moves_only_the_cursor(self, steps):
-        await record(self, [step.__class__(**{**_fields(step), "entries": ()}) for step in steps])
+        await record(self, [step._replace(entries=()) for step in steps])
 
     monkeypatch.setattr(MemoryProjection, "record", moves_only_the_cursor)
     assert "a_request_lands_at_most_once" in first_violations()
-
-
-def _fields(step):
-    return {name: getattr(step, name) for name in step.__slots__}
 
 
 def test_a_judge_that_asks_for_the_sequence_before_the_guard_is_found(monkeypatch):
