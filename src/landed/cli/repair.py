@@ -26,7 +26,8 @@ def verify(path: _Log, as_json: _Json = False) -> None:
 
     from landed.engines.sqlite.check import verify as check
 
-    with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("checking", total=None)
         report = check(
             path, progress=lambda done, all_: bar.update(task, completed=done, total=all_)
