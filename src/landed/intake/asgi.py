@@ -218,7 +218,7 @@ def acknowledged(answer: Acknowledged) -> tuple[int, list[tuple[bytes, bytes]], 
         else {"disposition": word_of(item), "receipt": str(item.receipt_id)}
         for item in answer.items
     ]
-    status, headers, body = _json(202, events[0] if len(events) == 1 else {"events": events})
+    status, headers, body = _json(202, {"events": events})
     if len(events) == 1:
         headers.append((DISPOSITION_HEADER, events[0]["disposition"].encode()))
         headers.append((RECEIPT_HEADER, events[0].get("receipt", "").encode()))
