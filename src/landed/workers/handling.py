@@ -164,7 +164,7 @@ class Handling(LaneAgent[Job]):
                 # Nothing was tried: it waits for the declaration, and doctor lists it (HN-4).
                 outbox.note_failure(conn, row.outbox_id, str(e), is_counted=False)
                 schedule.rearm(conn, self._books, claim, delay_us=_LATER_US)
-                self._note("handling.put_off", {"row": str(row.outbox_id), "why": str(e)})
+                self._note("handling.put_off", {"row": str(row.outbox_id)})
         return jobs
 
     def _job(
