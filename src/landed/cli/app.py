@@ -17,6 +17,7 @@ from landed.cli.accounts import accounts
 from landed.cli.demo import demo
 from landed.cli.explore import explore
 from landed.cli.migrate import migrate
+from landed.cli.receive import receive
 from landed.cli.repair import log
 from landed.cli.serve import serve
 from landed.cli.work import work
@@ -39,6 +40,7 @@ app.command()(accounts)
 app.command()(demo)
 app.command()(explore)
 app.command()(migrate)
+app.command()(receive)
 app.command()(serve)
 app.command()(work)
 app.add_typer(log)

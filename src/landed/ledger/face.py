@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -43,6 +43,8 @@ from landed.registry import (
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+
+    from landed.intake import IntakeApp
 
 F = TypeVar("F", bound=Callable[..., object])
 R = TypeVar("R")
@@ -262,6 +264,18 @@ class Ledger:
         for warning in self.registry.warnings:
             self.note("ledger.warned", {"message": warning})
         self._is_started = True
+
+    def asgi(self, *, endpoints: Mapping[str, Sequence[str]] | None = None) -> IntakeApp:
+        """The boundary as an ASGI application: ``app.mount("/webhooks", ledger.asgi())``.
+
+        Args:
+            endpoints: by path name, the producers that may deliver there; None: one for each.
+        """
+        from landed.intake import Intake, IntakeApp  # noqa: PLC0415  # loaded when asked for
+
+        return IntakeApp(
+            Intake(self.engine, self.books, self.registry, endpoints=endpoints, note=self.note)
+        )
 
     def close(self) -> None:
         """Let go of the connections that the ledger opened."""
