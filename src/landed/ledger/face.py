@@ -1,12 +1,17 @@
 """``Ledger``: what a program declares about its events and effects, and how it joins them.
 
 Nothing is opened before ``start`` (or the first transaction); nothing can be declared after it.
+What works in the background is imported when it is asked for.
 """
+
+# ruff: noqa: PLC0415  # a program that only joins transactions needs no server and no workers
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,27 +22,21 @@ from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.orm import Session
 
 from landed.clock import Clock, SystemClock
-from landed.deliveries.event import IdentityRule
-from landed.deliveries.producer import PayloadPolicy, Producer, When
-from landed.deliveries.verify import Authentication
-from landed.effects.contract import Contract
+from landed.deliveries.producer import Producer
 from landed.effects.state import TERMINAL
 from landed.errors import ConfigurationError
 from landed.facts import Note, forget
 from landed.ledger.begun import Begun
+from landed.ledger.declaring import Declarations
 from landed.ledger.joining import AsyncTx, joined
 from landed.ledger.keys import digest_key as find_key
-from landed.ledger.types import Declared, event_types
 from landed.records import contracts, effects
+from landed.records.explain import Story, explain
 from landed.records.meta import prepare
 from landed.records.session import Books, open_engine, transact
 from landed.registry import (
-    Destination,
     EffectRef,
     EffectType,
-    Handler,
-    Recipient,
-    Registry,
     Tx,
 )
 
@@ -45,14 +44,19 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
     from landed.intake import IntakeApp
+    from landed.intake.receive import Answer, Intake
+    from landed.workers.agent import Agent
+    from landed.workers.worker import Worker
 
-F = TypeVar("F", bound=Callable[..., object])
 R = TypeVar("R")
+
+Given = Mapping[str, str] | Iterable[tuple[str, str]]
+"""Headers as web frameworks have them: a mapping, or every line by itself."""
 
 _WAIT_S = 0.05
 
 
-class Ledger:
+class Ledger(Declarations):
     """One ledger: its name is part of every key that recipients see.
 
     Args:
@@ -78,133 +82,14 @@ class Ledger:
     ) -> None:
         if not name or len(name) > 200:
             raise ConfigurationError("a ledger's name has 1 to 200 characters")
+        super().__init__()
         self.name = name
         self.note = note
-        self.registry = Registry()
         self._database = database
         self._digest_key = digest_key
         self._clock = SystemClock() if clock is None else clock
         self._is_relaxed = is_relaxed
         self._is_started = False
-
-    # --- What is declared ---------------------------------------------------------------------
-
-    def producer(
-        self,
-        namespace: str,
-        *,
-        authentication: Authentication,
-        types: Mapping[str, Declared],
-        ignore: Iterable[str] = (),
-        owner: str = "installation",
-        identity: IdentityRule = IdentityRule.CLOUDEVENTS,
-        payload: PayloadPolicy = PayloadPolicy.KEEP,
-        **more: Any,
-    ) -> Producer:
-        """Declare who may send events, and how it proves itself.
-
-        Args:
-            namespace: the producer's name; its events are received under it.
-            authentication: ``StandardWebhooks`` or ``HmacScheme``.
-            types: by event type: a payload class (dataclass, TypedDict, attrs, msgspec, pydantic),
-                a check of your own, an ``EventType``, or None for JSON as it is.
-            ignore: types that are receipted and never handled.
-            owner: who is asked about its quarantine.
-            identity: which id tells its events apart.
-            payload: what is kept of its payloads.
-            more: any other field of ``Producer``.
-        """
-        producer = Producer(
-            namespace=namespace,
-            authentication=authentication,
-            types=event_types(types),
-            ignore=frozenset(ignore),
-            owner=owner,
-            identity=identity,
-            payload=payload,
-            **more,
-        )
-        self.registry.add_producer(producer)
-        return producer
-
-    def on(
-        self,
-        producer: Producer,
-        event_type: str,
-        *,
-        name: str | None = None,
-        when: When | None = None,
-        why: str = "its business condition does not hold",
-        serial: Callable[[Any], str] | None = None,
-    ) -> Callable[[F], F]:
-        """Declare a handler ``(tx, event)`` for one event type of a producer.
-
-        Args:
-            producer: what ``producer`` returned.
-            event_type: one of its types.
-            name: stable text under which its work is stored; the function's name by default.
-                Renaming a handler that has work waiting strands that work (rule HN-4).
-            when: the type's business condition over the data; if false the event is ``ignored``.
-            why: what ``explain`` says of an event whose condition does not hold.
-            serial: over the data: handled one at a time per key, in receipt order (OG-3).
-        """
-        if event_type not in producer.types:
-            raise ConfigurationError(f"{producer.namespace} declares no type {event_type}")
-        if when is not None:
-            self.registry.add_condition(producer.namespace, event_type, when, why)
-
-        def _declare(function: F) -> F:
-            if asyncio.iscoroutinefunction(function):
-                raise ConfigurationError(
-                    f"handler {function.__name__} is async; a handler is a plain function, run in a "
-                    "thread inside its transaction, and does no other I/O"
-                )
-            self.registry.add_handler(
-                Handler(
-                    name=name or function.__name__,
-                    function=function,
-                    namespace=producer.namespace,
-                    event_type=event_type,
-                    serial=serial,
-                )
-            )
-            return function
-
-        return _declare
-
-    def recipient(self, name: str, contract: Contract) -> Recipient:
-        """Declare a system that effects act on, with what it promises."""
-        return self.registry.add_recipient(name, contract)
-
-    def destination(
-        self,
-        name: str,
-        sink: object,
-        *,
-        blocks_on_failure: bool = True,
-        body_bytes_max: int | None = None,
-    ) -> Destination:
-        """Declare where publications go.
-
-        Args:
-            name: as in ``tx.publish(..., to=name)``.
-            sink: of ``landed.relay``.
-            blocks_on_failure: a message that cannot be handed on holds up its order key until a
-                person decides; False: it is skipped, and the skip is recorded (rule OB-8).
-            body_bytes_max: the largest body it takes, if that is known.
-        """
-        declared = Destination(
-            name=name,
-            sink=sink,
-            blocks_on_failure=blocks_on_failure,
-            body_bytes_max=body_bytes_max,
-        )
-        self.registry.add_destination(declared)
-        return declared
-
-    def alerts(self, sink: object) -> None:
-        """Declare one more place where alerts go; without any they go to the log."""
-        self.registry.add_alert_sink(sink)
 
     # --- Start ----------------------------------------------------------------------------------
 
@@ -264,18 +149,6 @@ class Ledger:
         for warning in self.registry.warnings:
             self.note("ledger.warned", {"message": warning})
         self._is_started = True
-
-    def asgi(self, *, endpoints: Mapping[str, Sequence[str]] | None = None) -> IntakeApp:
-        """The boundary as an ASGI application: ``app.mount("/webhooks", ledger.asgi())``.
-
-        Args:
-            endpoints: by path name, the producers that may deliver there; None: one for each.
-        """
-        from landed.intake import Intake, IntakeApp  # noqa: PLC0415  # loaded when asked for
-
-        return IntakeApp(
-            Intake(self.engine, self.books, self.registry, endpoints=endpoints, note=self.note)
-        )
 
     def close(self) -> None:
         """Let go of the connections that the ledger opened."""
@@ -347,6 +220,104 @@ class Ledger:
                     return view
                 await asyncio.sleep(_WAIT_S)
 
+    async def explain(self, id: EffectRef | UUID) -> Story | None:
+        """The story of a receipt or an effect: what happened, in order, and how we know."""
+        wanted = id.effect_id if isinstance(id, EffectRef) else id
+        return await asyncio.to_thread(
+            transact,
+            self.engine,
+            lambda conn: explain(conn, self.books, wanted),
+            is_durable=False,
+        )
+
+    # --- What works for it ----------------------------------------------------------------------
+
+    @cached_property
+    def intake(self) -> Intake:
+        """The boundary of this ledger in this process; one endpoint for each producer."""
+        from landed.intake.receive import Intake
+
+        return Intake(self.engine, self.books, self.registry, note=self.note)
+
+    def asgi(self, *, endpoints: Mapping[str, Sequence[str]] | None = None) -> IntakeApp:
+        """The boundary as an ASGI application: ``app.mount("/webhooks", ledger.asgi())``.
+
+        Args:
+            endpoints: by path name, the producers that may deliver there; None: one for each.
+        """
+        from landed.intake import Intake, IntakeApp
+
+        return IntakeApp(
+            Intake(self.engine, self.books, self.registry, endpoints=endpoints, note=self.note)
+        )
+
+    async def receive(self, producer: Producer, *, headers: Given, body: bytes) -> Answer:
+        """Take one delivery that some route of your own got, and say what to answer.
+
+        Args:
+            producer: who may have sent it; its signature decides.
+            headers: as the route has them.
+            body: the raw bytes.
+        """
+        return await self.intake.receive(producer.namespace, _lines(headers), body)
+
+    def receive_within(self, tx: Tx, producer: Producer, *, headers: Given, body: bytes) -> Answer:
+        """Take one delivery in a transaction of your own, together with your own change (RC-14).
+
+        What it returns is provisional: answer the sender only after your commit.
+        """
+        from landed.intake.within import receive_within
+
+        return receive_within(
+            tx.conn,
+            self.books,
+            self.registry,
+            producer.namespace,
+            _lines(headers),
+            body,
+            note=self.note,
+        )
+
+    def worker(
+        self,
+        *,
+        lanes: Iterable[str] | None = None,
+        concurrency: int | None = None,
+        others: Iterable[Agent] = (),
+    ) -> Worker:
+        """A worker of this ledger in this process, to be run and stopped; after the start.
+
+        Args:
+            lanes: which ones; None: all.
+            concurrency: attempts at one recipient at once, at most.
+            others: agents to run along, such as a ``landed.bridge.LogFollower``.
+        """
+        from landed.workers.desk import Desk
+        from landed.workers.worker import Worker, agents_of
+
+        desk = Desk(
+            engine=self.engine,
+            books=self.books,
+            registry=self.registry,
+            worker=f"{socket.gethostname()}/{os.getpid()}",
+            note=self.note,
+            chance=self.chance,
+        )
+        agents = [*agents_of(desk, lanes=lanes, slots=concurrency), *others]
+        return Worker(agents, note=self.note)
+
+    async def work(
+        self, *, lanes: Iterable[str] | None = None, concurrency: int | None = None
+    ) -> None:
+        """Work until cancelled. ``landed work module:ledger`` does so in a process of its own."""
+        await self.worker(lanes=lanes, concurrency=concurrency).run()
+
+    async def aclose(self) -> None:
+        """Answer what the boundary took, and let go of everything."""
+        if "intake" in self.__dict__:
+            await self.intake.close()
+        self.close()
+
     # --- Inside ---------------------------------------------------------------------------------
 
     @cached_property
@@ -386,3 +357,11 @@ class Ledger:
             raise ConfigurationError(
                 f"a contract on record was written by a newer version of landed: {e}"
             ) from None
+
+
+def _lines(headers: Given) -> dict[str, list[str]]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    lines: dict[str, list[str]] = {}
+    for name, value in pairs:
+        lines.setdefault(name.lower(), []).append(value)
+    return lines
