@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from uuid import UUID
 
@@ -18,7 +19,22 @@ from landed.conformance.trial import (
     write,
 )
 from landed.ids import EventId, UserId
-from landed.log import ANY, Event, Landed, Leg, Read, Write
+from landed.log import (
+    ANY,
+    Answer,
+    Details,
+    Event,
+    FeedPage,
+    FeedRead,
+    GetDetails,
+    Landed,
+    Leg,
+    Page,
+    Read,
+    ReadFilters,
+    SequenceTaken,
+    Write,
+)
 
 
 @obligation("SC-01")
@@ -137,3 +153,24 @@ async def a_read_after_the_answer_sees_the_write(trial: Trial) -> None:
         version = await trial.land(write(key(), seq))
         page = await trial.ask(Read(key()))
         assert [batch.version for batch in page.batches][-1] == version  # type: ignore[union-attr]
+
+
+@obligation("C1", "C2", "SC-54")
+async def whatever_is_asked_from_within_the_answer_sees_the_write(trial: Trial) -> None:
+    await trial.land(write(key(), 1))
+    seen: list[asyncio.Future[Answer]] = []
+
+    def answered(answer: Answer) -> None:
+        assert answer == Landed((2,))
+        seen.append(trial.ask(GetDetails(key())))
+        seen.append(trial.ask(Read(key(), ReadFilters(2))))
+        seen.append(trial.ask(write(key(), 2)))
+        seen.append(trial.ask(FeedRead(trial.engine.position - 1)))
+
+    trial.engine.submit(write(key(), 2), answered)
+    await trial.land(write(key(2), 1))
+    details, page, again, feed = [await answer for answer in seen]
+    assert expect(Details, details).version == 2
+    assert [batch.version for batch in expect(Page, page).batches] == [2]
+    assert again == SequenceTaken(key(), 2, 2)
+    assert expect(FeedPage, feed).entries != ()

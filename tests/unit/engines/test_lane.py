@@ -366,6 +366,10 @@ async def test_a_page_that_was_being_reclaimed_is_decided_again() -> None:
     lane._reads.reclaiming()
     lane._tail._heads[key(1).packed] = lane._tail.visible(key(1))._replace(floor=3)
     assert await answer == BelowFloor(1, 3)
+    answer = ask(lane, Read(key(1), ReadFilters(3)))
+    lane._reads.reclaiming()
+    del lane._tail._heads[key(1).packed]
+    assert isinstance(await answer, Page), "looked up again and decided again"
     await lane.close()
 
 
@@ -397,6 +401,29 @@ async def test_feed_reads_that_wait_for_the_same_entry_share_one_look() -> None:
     assert all(page == pages[0] for page in pages)
     assert looks == 1
     await lane.close()
+
+
+async def test_a_feed_read_from_beyond_the_end_waits_on() -> None:
+    lane, _ = await open_scripted()
+    beyond = ask(lane, FeedRead(5, wait_ms=30_000))
+    await ask_all(lane, [write(key(1), seq) for seq in range(1, 6)])
+    assert not beyond.done()
+    await ask(lane, write(key(1), 6))
+    page = await beyond
+    assert isinstance(page, FeedPage)
+    assert [entry.position for entry in page.entries] == [6]
+    await lane.close()
+
+
+async def test_a_slice_under_way_at_close_is_finished_and_the_last() -> None:
+    lane, store = await open_scripted()
+    await ask_all(lane, [write(key(1), seq) for seq in range(1, 4)])
+    await ask(lane, Trim(key(1), 3, A))
+    reclaiming = asyncio.ensure_future(lane.reclaim())
+    await asyncio.sleep(0)
+    await lane.close()
+    assert await reclaiming == 2
+    assert list(store._lives[(key(1), 1)]) == [3]
 
 
 async def test_dead_batches_are_dropped_after_a_while_without_being_asked() -> None:
