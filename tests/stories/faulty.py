@@ -107,7 +107,10 @@ class FaultyLog:
         self.details_script.extend(errors)
 
     def pause(self, point: str) -> Pause:
-        """Stop the next request at ``before_read``, ``after_read``, ``before_send``, ``after_send``."""
+        """Stop the next request at a point.
+
+        ``before_read``, ``after_read``, ``before_send``, ``after_send``, ``before_info``.
+        """
         pause = Pause()
         self._pauses.setdefault(point, deque()).append(pause)
         return pause
@@ -178,6 +181,7 @@ class FaultyLog:
         return await self._log.feed(read, timeout_s=timeout_s)
 
     async def info(self, *, timeout_s: float | None = None) -> LogInfo:
+        await self._at("before_info")
         self._refuse_if_down()
         return await self._log.info(timeout_s=timeout_s)
 

@@ -64,6 +64,22 @@ async def test_a_replica_that_slept_after_looking_answers_with_the_original() ->
         assert len(a.log.writes) == 1, "its write met a conflict"
 
 
+@pytest.mark.scenario("SWA-37")
+async def test_a_request_folded_while_another_one_asks_which_log_it_is_is_not_read_past() -> None:
+    async with fleet(2) as it:
+        a, b = it.replicas
+        first = done(await b.deposit(X, 50, key("K1")))
+        pause = a.log.pause("before_info")
+        request = a.start_deposit(X, 50, key("K1"))
+        await pause.reached.wait()
+        await a.loop.look(a.key_of(X))
+        await b.deposit(X, 1, key("newer"))
+        pause.go_on()
+        outcome = done(await request)
+        assert (outcome.how, outcome.results) == (How.ORIGINAL, first.results)
+        assert await it.count(key("K1")) == 1
+
+
 @pytest.mark.scenario("SWA-38")
 async def test_a_replica_that_slept_after_sending_records_without_harm() -> None:
     async with fleet(2) as it:

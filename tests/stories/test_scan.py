@@ -66,6 +66,30 @@ async def test_one_leg_found_by_a_scan_proves_a_whole_transfer() -> None:
         assert len(a.log.writes) == 1
 
 
+@pytest.mark.scenario("SWA-74")
+async def test_a_scan_that_sees_more_than_the_catch_up_is_settled_by_a_new_one() -> None:
+    async with fleet(2, policy=HOUR) as it:
+        a, b = it.replicas
+        pause = a.log.pause("after_read")
+        request = a.start_deposit(X, 50, key("K1"))
+        await pause.reached.wait()
+        first = done(await b.deposit(X, 50, key("K1")))
+        pause.go_on()
+        outcome = done(await request)
+        assert (outcome.how, outcome.results) == (How.ORIGINAL, first.results)
+        assert a.log.writes == []
+
+
+@pytest.mark.scenario("SWA-74")
+async def test_a_replica_that_folded_nothing_but_its_own_writes_scans_all_the_same() -> None:
+    async with fleet(1, policy=HOUR) as it:
+        (a,) = it.replicas
+        await a.deposit(Y, 50, key("K1"))
+        await it.pass_time(600.0)
+        assert done(await a.deposit(Y, 50, key("K1"))).how is How.REBUILT
+        assert await it.count(key("K1"), Y) == 1
+
+
 async def test_a_scan_costs_one_read_for_each_new_request_and_none_for_a_new_account() -> None:
     async with fleet(1, policy=HOUR) as it:
         (a,) = it.replicas

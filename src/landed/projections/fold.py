@@ -33,8 +33,8 @@ class Folded(NamedTuple, Generic[S]):
     step: Advance[S]
     """What the projection is to take."""
     view: View[S]
-    """The view after it. ``answered`` is set if the request was found in the page, whatever its
-    age (rule SW-24)."""
+    """The view after it. ``answered`` is set if it was before, or if the request was found in the
+    page, whatever its age (rule SW-24)."""
 
 
 class Gap(NamedTuple):
@@ -94,7 +94,8 @@ def fold_page(
     step = Advance(
         view.key, view.version, state, version, client_seq, newest_ms, tuple(entries.values())
     )
-    after_page = View(view.key, state, version, client_seq, view.client_seq_floor, newest_ms, found)
+    known = view.answered if found is None else found
+    after_page = View(view.key, state, version, client_seq, view.client_seq_floor, newest_ms, known)
     return Folded(step, after_page)
 
 
