@@ -91,7 +91,11 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        length = int(self.headers.get("content-length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the sender died within its request
+            self._reset()
+            return
         if self.path.startswith("/seals/"):
             self._seal(self.path.removeprefix("/seals/"))
             return

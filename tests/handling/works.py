@@ -232,6 +232,10 @@ def declare(
 
     collect.seal(_seal)
 
+    @collect.settled
+    def noticed(_tx: Any, _settlement: Any) -> None:
+        """Runs once per settlement; its row is what these tests count."""
+
 
 def outcomes(rows: list[Any]) -> list[str | None]:
     return [row.outcome for row in rows]
