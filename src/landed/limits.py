@@ -44,9 +44,10 @@ class Limits:
     """Accepted but not durable; above it the answer is busy (11000)."""
     queued_bytes_max: int = 128 * MIB
     """The same in bytes, so that memory stays bounded whatever the size of a write."""
-    cached_heads_max: int = 131_072
-    """Heads kept in memory; the rest is read back when touched."""
-    cached_marks_max: int = 131_072
+    cached_heads_max: int = 106_496
+    """Heads kept in memory; the rest is read back when touched. A hundred thousand and some: a
+    server then stays below 150 MB, however many aggregates its log has."""
+    cached_marks_max: int = 106_496
     """Marks kept in memory, likewise."""
     readers_max: int = 4
     """Reading threads, each with its own connection; more than the cores gains nothing."""

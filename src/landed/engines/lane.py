@@ -23,6 +23,7 @@ from landed.engines.port import Done, LogIdentity, Staged, Store
 from landed.engines.reads import ReadSide
 from landed.engines.reclaim import Reclaimer
 from landed.engines.tail import AcceptedTail, Cold
+from landed.engines.writers import Writers
 from landed.errors import ConfigurationError, StorageError
 from landed.facts import Note, forget
 from landed.limits import Limits
@@ -79,6 +80,7 @@ class Lane:
         # Lookups have a thread of their own: changes must not queue behind large reads.
         self._lookups = ThreadPoolExecutor(1, "landed-load")
         self._arrivals = Arrivals(limits)
+        self._writers = Writers()
         self._groups: deque[Group] = deque()
         self._forming: Group | None = None
         self._is_flushing = False
@@ -202,6 +204,7 @@ class Lane:
         now_ms = self._time.stamp()
         result: Admitted | Refusal
         if isinstance(change, Write):
+            change = self._writers.shared(change)
             result = judge_write(
                 change, self._tail, now_ms=now_ms, seq_jump_max=self._limits.client_seq_jump_max
             )

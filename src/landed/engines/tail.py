@@ -6,14 +6,19 @@ asked and not here is *cold*, and never guessed.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
 from landed.engines.group import Group, Pair
 from landed.engines.port import Stored
 from landed.ids import AggregateKey, ClientId
 from landed.log import NEVER, Delete, Head, Life, Mutation, Trim
 from landed.log.judge import Admitted
+
+_SLACK: Final = 64
+"""A cache may be larger than its bound by one in so many: to find the oldest of a dict means to
+step over what was dropped before it, so it is done for many at once."""
 
 
 class Cold(Exception):  # noqa: N818  # a signal between two modules, not an error
@@ -38,8 +43,10 @@ class AcceptedTail:
     )
 
     def __init__(self, *, heads_max: int, marks_max: int) -> None:
-        self._heads: OrderedDict[bytes, Head] = OrderedDict()
-        self._marks: OrderedDict[Pair, int] = OrderedDict()
+        # Plain dicts in the order of use, by taking out and putting back: an OrderedDict needs
+        # a hundred bytes more for each aggregate.
+        self._heads: dict[bytes, Head] = {}
+        self._marks: dict[Pair, int] = {}
         self._ahead: dict[bytes, Head] = {}
         self._ahead_seqs: dict[Pair, int] = {}
         self._heads_max = heads_max
@@ -75,10 +82,10 @@ class AcceptedTail:
 
     def visible(self, key: AggregateKey) -> Head:
         """The head readers may see. Raises Cold."""
-        head = self._heads.get(key.packed)
+        head = self._heads.pop(key.packed, None)
         if head is None:
             raise Cold
-        self._heads.move_to_end(key.packed)
+        self._heads[key.packed] = head
         return head
 
     def is_ahead(self, key: AggregateKey) -> bool:
@@ -108,8 +115,8 @@ class AcceptedTail:
         self._publish_marks(group.seqs, later)
         heads = self._heads
         for packed, head in group.heads.items():
+            heads.pop(packed, None)
             heads[packed] = head
-            heads.move_to_end(packed)
         if later:
             ahead = self._ahead
             for packed, head in group.heads.items():
@@ -122,14 +129,13 @@ class AcceptedTail:
         """Raise the marks that are known; one that is not stays to be looked up (I5, I18)."""
         marks = self._marks
         for pair, seq in seqs.items():
-            mark = marks.get(pair)
+            mark = marks.pop(pair, None)
             if mark is None:
                 head = self._heads.get(pair[0])
                 if head is None or head.life is not Life.NEVER:
                     continue
                 mark = 0
             marks[pair] = max(seq, mark)
-            marks.move_to_end(pair)
         if not later:
             self._ahead_seqs.clear()
             return
@@ -197,9 +203,12 @@ class AcceptedTail:
 
     def evict(self) -> None:
         """Drop the least recently used beyond the bounds; never a head with a change in flight."""
-        for _ in range(len(self._heads) - self._heads_max):
-            packed, head = self._heads.popitem(last=False)
-            if packed in self._ahead:
-                self._heads[packed] = head
-        for _ in range(len(self._marks) - self._marks_max):
-            self._marks.popitem(last=False)
+        heads, marks = self._heads, self._marks
+        if len(heads) > self._heads_max + self._heads_max // _SLACK:
+            for packed in list(islice(heads, len(heads) - self._heads_max)):
+                head = heads.pop(packed)
+                if packed in self._ahead:
+                    heads[packed] = head
+        if len(marks) > self._marks_max + self._marks_max // _SLACK:
+            for pair in list(islice(marks, len(marks) - self._marks_max)):
+                del marks[pair]
