@@ -29,7 +29,7 @@ from landed.ledger import (
     State,
     TransportRef,
 )
-from landed.ledger.types import check_of
+from landed.ledger.event_type import check_of
 from landed.records import effects
 from landed.records.tables import contracts
 from landed.records.tables import effects as effects_table

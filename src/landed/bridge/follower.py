@@ -26,7 +26,7 @@ from landed.facts import Note, forget
 from landed.intake.admission import Admitted, Delivery, Doorkeeper
 from landed.intake.groups import keep_all
 from landed.ledger import Ledger
-from landed.ledger.types import Declared
+from landed.ledger.event_type import Declared
 from landed.log import Batch, Event, FeedEntry, FeedKind, FeedPage, FeedRead
 from landed.records import cursors
 from landed.records.session import transact

@@ -11,7 +11,7 @@ from landed.deliveries.producer import PayloadPolicy, Producer, When
 from landed.deliveries.verify import Authentication
 from landed.effects.contract import Contract
 from landed.errors import ConfigurationError
-from landed.ledger.types import Declared, event_types
+from landed.ledger.event_type import Declared, event_types
 from landed.registry import Destination, Handler, Recipient, Registry
 
 F = TypeVar("F", bound=Callable[..., object])
