@@ -163,13 +163,14 @@ class LogFollower:
     ) -> Delivered:
         """One event, named by what the log never changes of it.
 
-        Version and place say which event of a life of the aggregate it is; the server's stamp, which
-        never goes back, tells lives apart whose versions both began at 1.
+        Version and place say which event of one life of the aggregate it is. Lives whose versions
+        both began at 1 are told apart by the server's stamp, which never goes back, and by the
+        writer's own number, which a writer never uses twice, whatever was deleted (log rule I15).
         """
         has_time = 0 < event.event_ms <= _OCCURRED_MS_MAX
         return Delivered(
             source=f"log:{info.log_id}/{entry.key}",
-            id=f"{batch.version}.{index}@{batch.server_ms}",
+            id=f"{batch.version}.{index}@{batch.server_ms}/{batch.client_id}:{event.client_seq}",
             identity_rule=IdentityRule.FIELD,
             type=self._followed.types[event.type_major],
             subject=str(entry.key.id),
