@@ -1,0 +1,71 @@
+"""What the engine remembers of an aggregate is bounded, and small."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from landed.engines.group import Group
+from landed.engines.port import Stored
+from landed.engines.sqlite.append import Place
+from landed.engines.tail import AcceptedTail, Cold
+from landed.engines.writers import WRITERS_MAX, Writers
+from landed.ids import AggregateKey, ClientId
+from landed.log import Event, Write
+
+
+def key(number: int) -> AggregateKey:
+    return AggregateKey(UUID(int=1), UUID(int=2), UUID(int=number))
+
+
+def write_by(client: int) -> Write:
+    event = Event.new(1, b"x", client_seq=1, event_id=None)
+    return Write.to(key(1), [event], client_id=UUID(int=client), expected_version=None)
+
+
+def test_writes_of_one_client_come_to_share_its_id_and_keep_everything_else():
+    writers = Writers()
+    first, second, other = write_by(7), write_by(7), write_by(8)
+    assert writers.shared(first) is first
+    shared = writers.shared(second)
+    assert shared == second
+    assert shared.client_id is first.client_id
+    assert writers.shared(other).client_id == ClientId(UUID(int=8))
+
+
+def test_writers_without_number_do_not_take_memory_without_end():
+    writers = Writers()
+    for client in range(3 * WRITERS_MAX):
+        writers.shared(write_by(client))
+        assert len(writers._known) <= WRITERS_MAX + 1
+
+
+@pytest.mark.parametrize("mark_client", [None, bytes(16), bytes(range(16))])
+def test_a_place_is_remembered_as_it_was(mark_client):
+    place = Place(2**63 - 1, 2**62, mark_client, 2**64 - 1)
+    assert Place.unpacked(place.packed()) == place
+
+
+def test_caches_keep_what_was_used_last_and_stay_within_a_sixty_fourth_of_their_bounds():
+    tail = AcceptedTail(heads_max=128, marks_max=128)
+    client = ClientId(UUID(int=7))
+    for number in range(1000):
+        tail.learn([key(number)], [(key(number), client)], Stored({}, {}))
+        tail.visible(key(0))
+        tail.evict()
+        assert len(tail._heads) <= 130
+        assert len(tail._marks) <= 130
+    assert tail.visible(key(0)) == tail.visible(key(999))
+    with pytest.raises(Cold):
+        tail.visible(key(1))
+
+
+def test_a_head_with_a_change_in_flight_is_not_dropped():
+    tail = AcceptedTail(heads_max=1, marks_max=1)
+    tail.learn([key(1)], [], Stored({}, {}))
+    head = tail.visible(key(1))
+    tail.accept(((key(1), head._replace(version=1), 1),), ClientId(UUID(int=7)), Group())
+    tail.learn([key(2), key(3)], [], Stored({}, {}))
+    tail.evict()
+    assert tail.visible(key(1)) is head
