@@ -33,8 +33,8 @@ from tests.handling import lives
 from tests.handling.conftest import LedgerDb
 from tests.handling.far_side import FarSide
 
-QUICK = Tempo(retry_us=0, retry_max_us=0, question_us=0, question_max_us=0)
-"""Comes again at once, so that no test waits."""
+QUICK = Tempo(retry_us=0, retry_max_us=0, question_us=0, question_max_us=0, breaker_after=1_000_000)
+"""Comes again at once and pauses for nobody, so that no test waits."""
 
 
 class Turned:

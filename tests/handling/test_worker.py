@@ -1,0 +1,437 @@
+"""All lanes together: one agent's failure stops nobody, a stop is orderly, and the schedule is disposable."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+
+from landed.effects.state import State
+from landed.errors import ConfigurationError, StorageError
+from landed.facts import forget
+from landed.records import invariants, rebuild, schedule
+from landed.records.tables import effects as effect_rows
+from landed.records.tables import schedule as schedule_rows
+from landed.workers.agent import LaneAgent, Life, Rest, note_failure, run, shielded
+from landed.workers.desk import Desk, Tempo
+from landed.workers.flow import Flow
+from landed.workers.worker import Worker, agents_of, chosen, lane_of
+from tests.handling import lives, works
+from tests.handling.far_side import far_side
+
+
+class Counting:
+    """An agent that finds work a number of times; a None among them is a failure."""
+
+    name = "counting"
+
+    def __init__(self, *rounds: int | None) -> None:
+        self.rounds = deque(rounds)
+        self.ran = 0
+
+    async def run_once(self) -> int:
+        self.ran += 1
+        found = self.rounds.popleft() if self.rounds else 0
+        if found is None:
+            raise StorageError("the database is away")
+        return found
+
+
+async def until(condition, within_s: float = 20.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_failing_agent_comes_again_and_stops_nobody():
+    facts = []
+    failing, other = Counting(None, None, 1), Counting(1, 1)
+    worker = Worker([failing, other], note=lambda name, fields: facts.append((name, fields)))
+    running = asyncio.ensure_future(worker.run())
+    await until(lambda: failing.ran > 3 and other.ran > 2)
+    worker.stop()
+    await running
+    assert [name for name, _ in facts if name == "agent.storage_failed"] == [
+        "agent.storage_failed"
+    ] * 2
+    assert facts[-1][0] == "worker.stopped"
+
+
+async def test_a_wake_up_ends_a_rest_at_once_and_a_lost_one_costs_latency_only():
+    agent = Counting()
+    life = Life(idle_max_s=60.0)
+    rest = Rest(life)
+    for _ in range(20):
+        rest._idle_s = 60.0  # it has rested ever longer
+    resting = asyncio.ensure_future(rest.take())
+    await asyncio.sleep(0)
+    life.wake()
+    async with asyncio.timeout(5):
+        await resting
+    running = asyncio.ensure_future(run(agent, Life(idle_max_s=0.02), note=forget))
+    await until(lambda: agent.ran > 3)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_round_that_does_not_end_within_the_grace_is_cancelled():
+    class Hanging:
+        name = "hanging"
+
+        async def run_once(self) -> int:
+            await asyncio.Event().wait()
+            return 1
+
+    worker = Worker([Hanging()], note=forget, grace_s=0.01)
+    running = asyncio.ensure_future(worker.run())
+    await asyncio.sleep(0)
+    worker.stop()
+    async with asyncio.timeout(5):
+        await running
+
+
+async def test_a_lane_claims_no_more_than_its_free_slots():
+    class Lane(LaneAgent[int]):
+        def __init__(self) -> None:
+            super().__init__("lane", slots=3, note=forget)
+            self.asked: list[int] = []
+            self.open = 0
+            self.most = 0
+            self.let_go = asyncio.Event()
+
+        async def take(self, limit: int) -> list[int]:
+            self.asked.append(limit)
+            return list(range(limit))
+
+        async def work(self, _piece: int) -> None:
+            self.open += 1
+            self.most = max(self.most, self.open)
+            await self.let_go.wait()
+            self.open -= 1
+
+    lane = Lane()
+    life = Life(grace_s=5)
+    running = asyncio.ensure_future(lane.run(life))
+    await until(lambda: lane.open == 3)
+    assert lane.asked == [3]
+    life.stop()
+    lane.let_go.set()
+    await running
+    assert (lane.open, lane.most) == (0, 3)
+
+
+async def test_shielded_work_is_finished_before_its_cancellation_is_passed_on():
+    started, let_go, finished = asyncio.Event(), asyncio.Event(), []
+
+    async def work() -> None:
+        started.set()
+        await let_go.wait()
+        finished.append(True)
+
+    task = asyncio.ensure_future(shielded(work()))
+    await started.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert finished == [True]
+
+
+def test_a_failure_is_noted_by_its_class_and_place_and_never_by_its_text():
+    facts = []
+    with pytest.raises(ValueError, match="4111") as raised:
+        int("4111 1111 1111 1111")
+    note_failure(lambda name, fields: facts.append((name, fields)), "handling", raised.value)
+    assert "4111" not in str(facts)
+    assert facts[0][1]["error"] == "ValueError"
+
+
+async def test_lanes_are_chosen_by_name_or_by_kind(ledger_db):
+    async with works.acme(ledger_db) as acme:
+        agents = agents_of(acme.desk)
+        assert [lane_of(agent) for agent in agents] == [
+            "handle",
+            "alert",
+            "effect:acme",
+            "reconcile:acme",
+            "reaper",
+            "keeper",
+        ]
+        assert [lane_of(a) for a in chosen(agents, ["effect", "keeper"])] == [
+            "effect:acme",
+            "keeper",
+        ]
+        assert [lane_of(a) for a in chosen(agents, ["reconcile:acme"])] == ["reconcile:acme"]
+        with pytest.raises(ConfigurationError, match="there is no lane 'efect'"):
+            chosen(agents, ["efect"])
+
+
+async def test_one_recipients_agents_share_its_flow(ledger_db):
+    """A breaker that the executor opens must also stop the reconciler's resends."""
+    async with works.acme(ledger_db) as acme:
+        agents = agents_of(acme.desk)
+        flows = {id(agent._flow) for agent in agents if hasattr(agent, "_flow")}
+        assert len(flows) == 1
+
+
+async def test_all_lanes_together_settle_what_was_asked(ledger_db):
+    faults = ["lose", "drop", "status:429", "", "half", "status:409"] * 3
+    with far_side(faults=deque(faults)) as far:
+        contract = replace(lives.REPLAYS, lookup=None)
+        async with works.acme(ledger_db, far, contract=contract) as acme:
+            ids = acme.ask_many(f"k{n}" for n in range(20))
+            worker = Worker(agents_of(acme.desk), note=acme.desk.note)
+            assert worker.health()["is_healthy"]
+            running = asyncio.ensure_future(worker.run())
+            await until(lambda: _settled(ledger_db) == len(ids), within_s=60)
+            worker.stop()
+            await running
+            assert {acme.see(effect_id).state for effect_id in ids} == {State.CONFIRMED}
+            assert set(far.acted.values()) == {1}
+            assert far.effects == 20
+            with ledger_db.engine.connect() as conn:
+                assert invariants.check(conn, ledger_db.books) == []
+
+
+@pytest.mark.scenario("AS-76")
+async def test_a_schedule_lost_under_load_costs_no_effect(ledger_db):
+    with far_side(faults=deque(["lose", "drop"] * 10)) as far:
+        contract = replace(lives.REPLAYS, lookup=None)
+        async with works.acme(ledger_db, far, contract=contract) as acme:
+            ids = acme.ask_many(f"k{n}" for n in range(30))
+            worker = Worker([acme.executor, acme.reconciler, acme.reaper], note=acme.desk.note)
+            running = asyncio.ensure_future(worker.run())
+            await until(lambda: far.effects >= 5)
+            await acme.desk.transact(lambda conn: conn.execute(schedule_rows.delete()))
+            await acme.desk.transact(lambda conn: rebuild.rebuild_schedule(conn, acme.desk.books))
+            await until(lambda: _settled(ledger_db) == len(ids), within_s=60)
+            worker.stop()
+            await running
+            assert set(far.acted.values()) == {1}
+            assert far.effects == 30
+
+
+async def test_work_is_done_until_nothing_is_due(ledger_db):
+    with far_side() as far:
+        async with works.acme(ledger_db, far) as acme:
+            acme.ask_many(f"k{n}" for n in range(3))
+            worker = Worker([acme.executor, acme.reconciler], note=forget)
+            assert await worker.run_until_idle() == 3
+            assert far.effects == 3
+
+
+@pytest.mark.scenario("BC-22")
+def test_a_claim_that_was_taken_over_is_neither_renewed_nor_finished(ledger_db):
+    books = ledger_db.books
+    work = schedule.Work("effect:acme", "effect", books.new_id())
+    ledger_db.transact(lambda conn: schedule.put(conn, books, [work]))
+
+    def claim(owner, lease_us):
+        (found,) = ledger_db.transact(
+            lambda conn: schedule.claim(
+                conn, books, lane=work.lane, owner=owner, limit=1, lease_us=lease_us
+            )
+        )
+        return found
+
+    a = claim("a", -1)  # its lease is over
+    b = claim("b", 60_000_000)
+    assert b.token > a.token, "tokens only grow"
+    assert not ledger_db.transact(lambda conn: schedule.renew(conn, books, a))
+    assert ledger_db.transact(lambda conn: schedule.finish(conn, [a])) == 0
+    assert not ledger_db.transact(lambda conn: schedule.rearm(conn, books, a, delay_us=0))
+    assert ledger_db.transact(lambda conn: schedule.renew(conn, books, b))
+    assert ledger_db.transact(lambda conn: schedule.finish(conn, [b])) == 1
+
+
+# --- Flow -------------------------------------------------------------------------------------
+
+
+def flow_of(clock, *, rate_per_s=None, tempo=None, note=forget):
+    return Flow(
+        "acme",
+        replace(lives.REPLAYS, rate_per_s=rate_per_s),
+        clock=clock,
+        chance=random.Random(1),
+        tempo=tempo or Tempo(breaker_after=3, breaker_s=10.0, breaker_max_s=40.0),
+        note=note,
+    )
+
+
+def test_a_breaker_opens_after_failures_in_a_row_lets_one_probe_by_and_closes_on_an_answer():
+    from landed.effects.answer import Ambiguous, NotExecuted, NotSent, Refused
+
+    clock = works.Turned()
+    flow = flow_of(clock)
+    for answer in (NotSent(), Ambiguous(), Refused(), NotSent(), Ambiguous(), NotExecuted()):
+        assert flow.take()
+        flow.answered(answer)
+    assert not flow.is_open, "an answer in between shows that it lives"
+    for _ in range(3):
+        assert flow.take()
+        flow.answered(NotSent())
+    assert flow.is_open
+    assert flow.room(8) == 0
+    clock.turn(11)
+    assert flow.room(8) == 1
+    assert flow.take()
+    assert not flow.take(), "one probe at a time"
+    flow.answered(NotSent())
+    clock.turn(9)
+    assert flow.room(8) == 0, "the pause grows"
+    clock.turn(12)
+    assert flow.take()
+    flow.answered(Refused())
+    assert flow.room(8) == 8
+
+
+def test_a_rate_is_a_bucket_that_is_given_back_what_was_not_used():
+    clock = works.Turned()
+    flow = flow_of(clock, rate_per_s=2.0)
+    assert [flow.take() for _ in range(3)] == [True, True, False]
+    flow.give_back()
+    assert flow.take()
+    clock.turn(0.5)
+    assert flow.room(8) == 1
+    clock.turn(60)
+    assert flow.room(8) == 2, "a pause saves nothing up"
+
+
+def test_questions_come_ever_more_slowly_up_to_a_cap(ledger_db):
+    desk = Desk(
+        engine=ledger_db.engine,
+        books=ledger_db.books,
+        registry=None,
+        worker="w",
+        chance=random.Random(3),
+        tempo=Tempo(question_us=1_000, question_max_us=100_000),
+    )
+    effect = ledger_db.transact(lambda conn: lives.doubted(conn, ledger_db.books, "k"))
+    for questions, low, high in ((0, 500, 1_000), (3, 4_000, 8_000), (40, 50_000, 100_000)):
+        delays = {desk.question_us(replace(effect, questions=questions)) for _ in range(50)}
+        assert low <= min(delays) <= max(delays) <= high
+        assert len(delays) > 10, "jitter"
+
+
+# --- The command ------------------------------------------------------------------------------
+
+APP = """
+import os
+from landed.ledger import Answers, Call, Contract, Ledger
+
+ledger = Ledger("tests", os.environ["TEST_DATABASE"], digest_key=b"the tests' own digest key")
+acme = ledger.recipient(
+    "acme",
+    Contract(answers=Answers(success=("200",), is_success_durable=True), ambiguity_reason="test"),
+)
+collect = acme.effect("collect", dict)
+
+
+@collect.send
+async def send(call: Call):
+    return call.answer("200", result=b"ok")
+"""
+
+
+def landed(*arguments: str, folder: Path, url: str) -> subprocess.Popen[str]:
+    import os
+
+    (folder / "shop_app.py").write_text(APP)
+    return subprocess.Popen(
+        [sys.executable, "-m", "landed", *arguments],
+        cwd=folder,
+        env={**os.environ, "TEST_DATABASE": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+def test_landed_work_works_until_sigterm_and_leaves_with_0(ledger_db, tmp_path):
+    from landed.records import effects
+
+    worker = landed("work", "shop_app:ledger", folder=tmp_path, url=ledger_db.url)
+    try:
+        assert worker.stdout.readline() == "landed work: working for tests\n"
+        intent = lives.intent("k1", contract=_contract_of_app())
+        effect_id = ledger_db.transact(
+            lambda conn: effects.request(conn, ledger_db.books, intent).effect_id
+        )
+
+        async def confirmed() -> None:
+            await until(lambda: _state(ledger_db, effect_id) is State.CONFIRMED)
+
+        asyncio.run(confirmed())
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+        assert "worker.stopped" in worker.stderr.read()
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+def test_landed_work_once_does_what_is_due_and_says_so(ledger_db, tmp_path):
+    from landed.records import effects
+
+    intent = lives.intent("k1", contract=_contract_of_app())
+    ledger_db.transact(lambda conn: effects.request(conn, ledger_db.books, intent))
+    worker = landed(
+        "work",
+        "shop_app:ledger",
+        "--once",
+        "--json",
+        "--lanes",
+        "effect",
+        folder=tmp_path,
+        url=ledger_db.url,
+    )
+    out, _ = worker.communicate(timeout=60)
+    assert (worker.returncode, out) == (0, '{"done": 1}\n')
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("nothing", "module:name"),
+        ("no_such_module:ledger", "there is no module no_such_module"),
+        ("json:ledger", "json has no ledger"),
+        ("json:JSONDecoder", "not a Ledger"),
+    ],
+)
+def test_a_ledger_that_is_not_there_is_said_in_one_line(target, says, capsys):
+    from landed.cli.app import run as run_command
+
+    assert run_command(["work", target]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def _contract_of_app():
+    from landed.ledger import Answers, Contract
+
+    return Contract(
+        answers=Answers(success=("200",), is_success_durable=True), ambiguity_reason="test"
+    )
+
+
+def _settled(db) -> int:
+    with db.engine.connect() as conn:
+        query = select(func.count()).where(effect_rows.c.settled_at.is_not(None))
+        return conn.execute(query).scalar_one()
+
+
+def _state(db, effect_id) -> State:
+    with db.engine.connect() as conn:
+        return lives.seen(conn, effect_id).state
