@@ -504,3 +504,37 @@ def test_an_emptied_schedule_is_rebuilt_from_what_remembers(ledger_db):
     assert rebuilt.put == rebuilt.total == len(before) == 5
     again = ledger_db.transact(lambda conn: rebuild.rebuild_schedule(conn, books))
     assert (again.removed, again.put) == (0, 0)
+
+
+@pytest.mark.scenario("AS-79", "RN-6")
+def test_an_answer_about_an_earlier_attempt_does_not_move_a_later_one(ledger_db):
+    """Same state, other attempt: an absence found before the resend proves nothing after it."""
+    stale = ledger_db.transact(lambda conn: lives.doubted(conn, ledger_db.books, "k"))
+    end(ledger_db, begin(ledger_db, stale), Ambiguous("reset again"))
+    before = now(ledger_db, stale)
+    assert (before.state, before.attempt_no) == (stale.state, 2)
+    ledger_db.transact(
+        lambda conn: reconcile.record_lookup(
+            conn,
+            ledger_db.books,
+            stale,
+            lives.REPLAYS,
+            Absent(Finality.EXPIRY),
+            evidence=reconcile.Evidence(method=Method.LOOKUP),
+            delays=lives.DELAYS,
+        )
+    )
+    assert now(ledger_db, stale) == before
+
+
+@pytest.mark.scenario("AS-78", "SQ-11")
+@pytest.mark.parametrize("ledger_db", ["postgres"], indirect=True)
+def test_a_claim_waits_for_no_other_claim(ledger_db):
+    books = ledger_db.books
+    for n in range(6):
+        ask(ledger_db, f"k{n}")
+    with ledger_db.engine.begin() as slow, ledger_db.engine.begin() as quick:
+        quick.exec_driver_sql("SET LOCAL statement_timeout = '5s'")
+        first = schedule.claim(slow, books, lane=LANE, owner="slow", limit=3)
+        second = schedule.claim(quick, books, lane=LANE, owner="quick", limit=3)
+    assert len({claim.work_id for claim in [*first, *second]}) == 6

@@ -195,3 +195,15 @@ def test_refusals_are_counted_by_the_hour_and_bounded(ledger_db):
     assert sum(row["count"] for row in counted) == 50
     assert len(counted) <= 2  # an hour may turn over meanwhile
     assert all(len(row["sample"]) == rejections.SAMPLE_CHARS_MAX for row in counted)
+
+
+@pytest.mark.scenario("AS-38", "SQ-9")
+def test_numbers_of_a_serial_key_go_on_without_gap_from_group_to_group(ledger_db):
+    for group in range(3):
+        keep(
+            ledger_db,
+            *(lives.arrival(f"{group}-{n}", serial_key="inv-1") for n in range(group + 1)),
+        )
+    with ledger_db.engine.connect() as conn:
+        seqs = conn.execute(select(outbox.c.order_seq).order_by(outbox.c.order_seq)).scalars()
+        assert seqs.all() == [1, 2, 3, 4, 5, 6]
