@@ -428,9 +428,29 @@ async def test_duplicates_that_are_tolerated_by_name_are_sent_again(ledger_db):
     )
     with far_side(has_keys=False, faults=deque(["lose"])) as far:
         async with works.acme(ledger_db, far, contract=contract) as acme:
-            effect = await acme.settle(acme.ask("k1"))
+            effect_id = acme.ask("k1")
+            await acme.executor.run_once()
+            acme.shift(effect_id, first_sight_at=30 * 86_400_000_000)
+            effect = await acme.settle(effect_id)
             assert effect.state is State.CONFIRMED
             assert far.effects == 2
+
+
+async def test_a_refusal_after_a_declared_quiet_time_is_contractual_and_a_success_is_proven(
+    ledger_db,
+):
+    """AT-14."""
+    contract = finality(Finality.QUIESCENCE, quiescence_s=1.0)
+    with far_side(has_keys=False, faults=deque(["drop", "drop"])) as far:
+        async with works.acme(ledger_db, far, contract=contract) as acme:
+            ids = [acme.ask(key) for key in ("k1", "k2")]
+            await acme.executor.run_once()
+            for effect_id in ids:
+                acme.shift(effect_id, send_deadline=120_000_000)
+            far.faults.append("status:402")
+            await acme.settle(ids[0])
+            found = {(e.state.value, e.certainty) for e in map(acme.see, ids)}
+            assert found == {("refused", "contractual"), ("confirmed", "proven")}
 
 
 # --- Order ------------------------------------------------------------------------------------

@@ -85,7 +85,8 @@ def resend_limit_us(doubt: Doubt, contract: Contract) -> int | None:
     A recipient whose memory is of unknown length is believed for as long as one series of attempts
     may last, and not longer.
     """
-    if doubt.first_sight_us is None:
+    if doubt.first_sight_us is None or contract.ambiguity is Ambiguity.DUPLICATES_TOLERATED:
+        # Where repeats do no harm, nobody's memory is relied upon.
         return None
     retention_s = contract.key.retention_s if contract.key is not None else None
     if retention_s is None:

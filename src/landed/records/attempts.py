@@ -28,6 +28,7 @@ from landed.effects.doubt import (
     reason_of,
     resend_limit_us,
     standing,
+    weakest,
 )
 from landed.effects.state import TERMINAL, Certainty, Reason, State
 from landed.effects.transitions import Happening, Kind, LateMove, decide, late, late_target
@@ -279,11 +280,18 @@ def _move(
         values["recipient_ref"] = answer.recipient_ref
     if to in TERMINAL:
         result = answer.result if isinstance(answer, Success | Refused) else None
-        values |= settle.terminal_values(conn, books, result, Certainty.PROVEN)
+        values |= settle.terminal_values(conn, books, result, _certainty(effect, answer))
     if not moved(conn, effect, to, values):
         return None
     settle.after_move(conn, books, effect, contract, to, answer=answer, delays=delays)
     return to
+
+
+def _certainty(effect: EffectView, answer: AttemptAnswer) -> Certainty:
+    """A success is proof in itself; a no rests on what allowed this attempt as well (AT-14)."""
+    if isinstance(answer, Success) or effect.certainty is None:
+        return Certainty.PROVEN
+    return weakest(Certainty.PROVEN, Certainty(effect.certainty))
 
 
 def _reason(answer: AttemptAnswer, to: State, doubt_from: int | None) -> str | None:

@@ -113,12 +113,22 @@ class Worker:
     async def run(self) -> None:
         """Work until ``stop``."""
         self._note("worker.started", {"lanes": [lane_of(agent) for agent in self.agents]})
-        async with asyncio.TaskGroup() as group:
-            for agent in self.agents:
-                group.create_task(
-                    run(agent, self._life, note=self._note), name=f"agent {agent.name}"
-                )
+        try:
+            async with asyncio.TaskGroup() as group:
+                for agent in self.agents:
+                    group.create_task(
+                        run(agent, self._life, note=self._note), name=f"agent {agent.name}"
+                    )
+        finally:
+            await self._close()
         self._note("worker.stopped", {})
+
+    async def _close(self) -> None:
+        """Let go of what agents hold open, such as a sink's connections."""
+        for agent in self.agents:
+            close = getattr(agent, "close", None)
+            if close is not None:
+                await close()
 
     async def run_until_idle(self, *, rounds_max: int = 1000) -> int:
         """Give every agent its rounds until none finds anything due; returns how much was done.
