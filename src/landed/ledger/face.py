@@ -201,21 +201,32 @@ class Ledger(Declarations):
             is_durable=False,
         )
 
-    async def wait(self, ref: EffectRef | UUID, *, timeout_s: float = 5.0) -> effects.EffectView:
+    async def wait(
+        self,
+        effect: EffectRef | UUID | EffectType[Any],
+        key: str | None = None,
+        *,
+        timeout_s: float = 5.0,
+    ) -> effects.EffectView:
         """Wait until an effect is settled. A convenience: the durable way is ``@effect.settled``.
+
+        Args:
+            effect: the effect, or its type; then also its key. It need not be requested yet.
+            key: the effect's key, with a type.
+            timeout_s: on the monotonic clock.
 
         Raises:
             TimeoutError: it is not settled yet; it goes on all the same.
         """
-        effect_id = ref.effect_id if isinstance(ref, EffectRef) else ref
+
+        def _look(conn: Connection) -> effects.EffectView | None:
+            if isinstance(effect, EffectType):
+                return effects.view_by_key(conn, self.books, effect.recipient, key or "")
+            return effects.view(conn, effect if isinstance(effect, UUID) else effect.effect_id)
+
         async with asyncio.timeout(timeout_s):
             while True:
-                view = await asyncio.to_thread(
-                    transact,
-                    self.engine,
-                    lambda conn: effects.view(conn, effect_id),
-                    is_durable=False,
-                )
+                view = await asyncio.to_thread(transact, self.engine, _look, is_durable=False)
                 if view is not None and view.state in TERMINAL:
                     return view
                 await asyncio.sleep(_WAIT_S)
