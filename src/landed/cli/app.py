@@ -15,11 +15,17 @@ import typer
 from landed import __version__
 from landed.cli.accounts import accounts
 from landed.cli.demo import demo
+from landed.cli.doctor import doctor
+from landed.cli.explain import explain
 from landed.cli.explore import explore
 from landed.cli.migrate import migrate
+from landed.cli.quarantine import quarantine
 from landed.cli.receive import receive
 from landed.cli.repair import log
+from landed.cli.retention import retention
+from landed.cli.schedule import schedule
 from landed.cli.serve import serve
+from landed.cli.unknown import unknown
 from landed.cli.work import work
 from landed.errors import ConfigurationError, LandedError
 
@@ -38,12 +44,18 @@ app = typer.Typer(
 
 app.command()(accounts)
 app.command()(demo)
+app.command()(doctor)
+app.command()(explain)
 app.command()(explore)
 app.command()(migrate)
 app.command()(receive)
 app.command()(serve)
 app.command()(work)
 app.add_typer(log)
+app.add_typer(quarantine)
+app.add_typer(retention)
+app.add_typer(schedule)
+app.add_typer(unknown)
 
 
 @app.command()

@@ -71,6 +71,12 @@ class Producer:
     repeats_equal_events: bool = False
     """Two events with equal payloads may really be two."""
     has_signed_event_time: bool = False
+    retry_s: float | None = None
+    """How long it retries one delivery; None: nobody knows, so its receipts never age (RT-3)."""
+    transit_s: float | None = 3600.0
+    """How long a delivery may be under way after it was sent."""
+    replay_s: float | None = 0.0
+    """How far back its own console lets a person replay."""
     replay_floor_us: int | None = None
     """Events older than this are refused: beyond it nobody could tell a repeat from a first."""
 

@@ -1,0 +1,76 @@
+"""``landed doctor``: does the database hold what it promises? Reads only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from landed.cli.desk import DatabaseOption, JsonOption, LedgerOption, opened, say
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from landed.registry import Registry
+
+
+def doctor(
+    *,
+    database: DatabaseOption = None,
+    ledger: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the invariants and the settings of a ledger's database; changes nothing.
+
+    With --ledger also whether work waits for a handler that is no longer declared. Leaves with 1 if
+    anything is broken.
+
+    Example: landed doctor --database sqlite:///app.db
+    """
+    from landed.errors import ConfigurationError
+    from landed.records import invariants, migrations
+    from landed.records.session import check_durability
+
+    with opened(database, ledger) as desk:
+        broken = desk.read(lambda conn: invariants.check(conn, desk.books))
+        schema = desk.read(migrations.version)
+        settings: list[str] = []
+        try:
+            desk.read(check_durability)
+        except ConfigurationError as e:
+            settings.append(str(e))
+        stranded: list[str] = []
+        if desk.ledger is not None:
+            registry = desk.ledger.registry
+            settings += registry.warnings
+            stranded = desk.read(lambda conn: _stranded(conn, registry))
+    found = {
+        "ledger": desk.books.ledger,
+        "schema": schema,
+        "broken": [item._asdict() for item in broken],
+        "settings": settings,
+        "stranded": stranded,
+    }
+    lines = [f"ledger {desk.books.ledger}, schema {schema}"]
+    lines += [f"broken {item.rule}: {item.detail}: {item.subject}" for item in broken]
+    lines += [f"setting: {text}" for text in settings]
+    lines += [f"work waits for handler {name}, which is not declared" for name in stranded]
+    if len(lines) == 1:
+        lines.append("every invariant holds")
+    say(found, lines, as_json=as_json)
+    if broken or stranded or settings:
+        raise typer.Exit(1)
+
+
+def _stranded(conn: Connection, registry: Registry) -> list[str]:
+    from sqlalchemy import select
+
+    from landed.records.tables import outbox
+
+    waiting = conn.execute(
+        select(outbox.c.destination)
+        .where(outbox.c.state == "queued", outbox.c.kind.in_(["handle", "settled"]))
+        .distinct()
+    ).scalars()
+    known = {*registry.handlers, *registry.settled_handlers()}
+    return sorted({name.removeprefix("handler:") for name in waiting} - known)
