@@ -20,7 +20,8 @@ from landed.deliveries.event import Event, IdentityRule
 from landed.effects.answer import Success
 from landed.errors import RetryTransactionError, StorageError
 from landed.ledger import Order
-from landed.records import reviews
+from landed.records import reviews, runs
+from landed.records.origins import origin_of
 from landed.records.outbox import OUTBOX
 from landed.records.schedule import Work, put
 from landed.records.settle import Delays
@@ -506,6 +507,35 @@ def test_claims_that_might_end_before_their_handlers_do_are_given_back(ledger_db
             assert held == []
         work(made)
         assert sorted(event.id for event in made.seen) == ["i0", "i1", "i2"]
+
+
+@pytest.mark.scenario("BF-8")
+def test_a_run_that_may_cause_no_more_effects_is_paused_and_its_item_kept(ledger_db: LedgerDb):
+    with shop(ledger_db, lambda tx, event: request_and_bill(made, tx, event)) as made:
+
+        def begin(conn):
+            plan = runs.Plan(
+                kind="backfill",
+                label="november",
+                namespace="shop",
+                source="file",
+                ceilings=runs.Ceilings(effects=1),
+            )
+            run_id = runs.create(conn, made.books, plan, by="ann", why="we were down")
+            runs.approve(conn, made.books, run_id, by="bob", plan_digest=plan.digest())
+            runs.start(conn, made.books, run_id)
+            return run_id
+
+        run_id = made.db.transact(begin)
+        for id in ("i1", "i2"):
+            made.receive(id, origin=origin_of("backfill", run_id))
+        work(made)
+        assert len(made.billed()) == 1
+        with made.engine.connect() as conn:
+            assert runs.load(conn, run_id)["state"] == "paused"
+            assert len(conn.execute(select(effects)).all()) == 1
+        left = [row for row in made.outbox() if row.kind == "handle" and row.state == "queued"]
+        assert [(row.tries, "may cause no more" in row.last_error) for row in left] == [(0, True)]
 
 
 # --- In turn -------------------------------------------------------------------------------------

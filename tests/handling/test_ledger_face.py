@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
+import json
 import os
 import subprocess
 import sys
@@ -10,15 +13,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict
+from uuid import uuid4
 
 import msgspec
 import pydantic
 import pytest
-from sqlalchemy import create_engine, select
+from sqlalchemy import create_engine, insert, select
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from landed.clock import SystemClock
+from landed.deliveries.event import Rejected
 from landed.errors import ConfigurationError, PayloadMismatchError
 from landed.fingerprint import canonical_json
+from landed.intake.receive import Acknowledged
 from landed.ledger import (
     Contract,
     EventType,
@@ -31,10 +38,10 @@ from landed.ledger import (
 )
 from landed.ledger.event_type import check_of
 from landed.records import effects
-from landed.records.tables import contracts
+from landed.records.tables import contracts, receipts
 from landed.records.tables import effects as effects_table
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
-from tests.handling.ledgers import ACME, KEY, Charge, Invoice, shop
+from tests.handling.ledgers import ACME, KEY, Charge, Invoice, bills, shop
 
 AUTHENTICATION = StandardWebhooks(keys=(KEY,))
 
@@ -350,6 +357,86 @@ def test_a_type_has_one_business_condition():
     )
     with pytest.raises(ConfigurationError, match="a type has one"):
         ledger.on(producer, "a", name="two", when=lambda data: True)(never)
+
+
+# --- What works for it ---------------------------------------------------------------------------
+
+
+def delivery(id: str = "e1") -> tuple[dict[str, str], bytes]:
+    """A signed CloudEvent of the shop's."""
+    body = json.dumps(
+        {
+            "specversion": "1.0",
+            "id": id,
+            "source": "/shop",
+            "type": "invoice.finalized",
+            "datacontenttype": "application/json",
+            "data": {"id": "i1", "cents": 1200},
+        }
+    ).encode()
+    stamp = str(SystemClock().wall_ms() // 1000)
+    signed = hmac.digest(KEY.secret, f"{id}.{stamp}.".encode() + body, "sha256")
+    return {
+        "Content-Type": "application/cloudevents+json",
+        "Webhook-Id": id,
+        "Webhook-Timestamp": stamp,
+        "Webhook-Signature": "v1," + base64.b64encode(signed).decode(),
+    }, body
+
+
+async def test_a_delivery_becomes_a_confirmed_effect_and_its_story_is_told(ledger_db: LedgerDb):
+    def handler(tx, event):
+        tx.request(made.collect, "i1/collect", Charge(event.data.id, event.data.cents))
+
+    async def send(call):
+        return call.answer("200", result=b"done")
+
+    with shop(ledger_db, handler) as made:
+        made.collect.sender = send
+        headers, body = delivery()
+        first = await made.ledger.receive(made.producer, headers=headers, body=body)
+        again = await made.ledger.receive(made.producer, headers=headers.items(), body=body)
+        assert isinstance(first, Acknowledged)
+        assert isinstance(again, Acknowledged)
+        assert first.items[0].receipt_id == again.items[0].receipt_id
+        assert [type(item).__name__ for item in (*first.items, *again.items)] == ["Kept", "Seen"]
+        worker = made.ledger.worker(lanes=["handle", "effect"])
+        working = asyncio.ensure_future(worker.run())
+        effect = await made.ledger.wait(made.collect, "i1/collect", timeout_s=30)
+        worker.stop()
+        await working
+        assert (effect.state, effect.result) == (State.CONFIRMED, b"done")
+        told = await made.ledger.explain(effect.effect_id)
+        assert told is not None
+        assert (told.kind, told.state) == ("effect", "confirmed")
+        assert await made.ledger.explain(uuid4()) is None
+        await made.ledger.aclose()
+
+
+@pytest.mark.scenario("RC-14")
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_receipt_in_a_users_transaction_is_kept_or_vanishes_with_it(
+    ledger_db: LedgerDb, keeps: bool
+):
+    with shop(ledger_db) as made:
+        headers, body = delivery()
+        with made.engine.connect() as conn:
+            transaction = conn.begin()
+            conn.execute(insert(bills).values(id="mine", cents=1))
+            tx = made.ledger.join(conn)
+            answer = made.ledger.receive_within(tx, made.producer, headers=headers, body=body)
+            assert isinstance(answer, Acknowledged)
+            assert transaction.is_active
+            transaction.commit() if keeps else transaction.rollback()
+        with made.engine.connect() as conn:
+            kept = len(conn.execute(select(receipts)).all())
+        assert (kept, len(made.outbox()), len(made.billed())) == ((1, 1, 1) if keeps else (0, 0, 0))
+        refused = made.ledger.transact(
+            lambda tx: made.ledger.receive_within(
+                tx, made.producer, headers={**headers, "Webhook-Signature": "v1,AAAA"}, body=body
+            )
+        )
+        assert isinstance(refused, Rejected)
 
 
 # --- Types ---------------------------------------------------------------------------------------
