@@ -8,6 +8,7 @@ python -m benchmarks age --big             ten million events as well
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from importlib import import_module
@@ -43,8 +44,12 @@ def main() -> None:
         except KeyboardInterrupt:
             console.print("interrupted; what was found so far:")
     report.show()
-    path = save(report, facts)
-    console.print(f"\nround by round: {path}")
+    console.print(f"\nround by round: {save(report, facts)}")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores + 1:
+        console.print(
+            f"a load of {load:.0f} on {cores} cores: others were busy, do not quote these"
+        )
 
 
 def _parsed() -> argparse.Namespace:

@@ -36,6 +36,20 @@ FRAME_BYTES: Final = PAGE_BYTES + 24
 """One page in the write-ahead log."""
 
 
+class Stretch:
+    """The wall and processor time of what happens since it was made."""
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+        self._cpu = time.process_time()
+
+    def rate(self, count: int, cpu_us: list[float]) -> float:
+        """So many a second; adds the processor time of one, of all threads."""
+        took = time.perf_counter() - self._wall
+        cpu_us.append((time.process_time() - self._cpu) / count * 1e6)
+        return count / took
+
+
 class Shape(NamedTuple):
     in_flight: int
     commits: int
@@ -73,7 +87,7 @@ def run(plan: Plan, report: Report) -> None:
                 subjects["engine"] = lambda: runner.run(engine.lone_rate(300))
                 subjects["raw"] = partial(raw.lone_rate, 300)
             found = interleaved(plan.rounds, subjects, after=report.step)
-            _add(report, f"{shape.in_flight:,} writes in flight", found)
+            _add(report, f"{shape.in_flight:,} writes in flight", found, engine, raw)
         runner.run(engine.lane.close())
         report.doing("engine: commits of 1,024")
         limits = Limits(group_writes_max=COMMIT)
@@ -85,13 +99,19 @@ def run(plan: Plan, report: Report) -> None:
             after=report.step,
         )
         subject = f"commits of 1,024 over {len(aggregates.keys):,} warm aggregates"
-        _add(report, subject, found, target=0.10)
+        _add(report, subject, found, engine, raw, target=0.10)
         runner.run(engine.lane.close())
         raw.close()
 
 
 def _add(
-    report: Report, subject: str, found: dict[str, list[float]], *, target: float | None = None
+    report: Report,
+    subject: str,
+    found: dict[str, list[float]],
+    engine: Engine,
+    raw: RawLog,
+    *,
+    target: float | None = None,
 ) -> None:
     report.add(
         Figure(
@@ -99,8 +119,8 @@ def _add(
             subject=subject,
             rounds=ratios(found["engine"], found["raw"]),
             unit="x",
-            measured=per_s(found["engine"]),
-            against=per_s(found["raw"]),
+            measured=f"{per_s(found['engine'])}, {_taken(engine.cpu_us)}",
+            against=f"{per_s(found['raw'])}, {_taken(raw.cpu_us)}",
             target=target,
         )
     )
@@ -117,6 +137,13 @@ def _add(
                 is_more_better=False,
             )
         )
+
+
+def _taken(cpu_us: list[float]) -> str:
+    """The median, to be read; and begin anew."""
+    median = statistics.median(cpu_us)
+    cpu_us.clear()
+    return f"{median:.1f} us cpu"
 
 
 async def _warm(path: Path, aggregates: Aggregates, limits: Limits) -> Lane:
@@ -142,29 +169,32 @@ class Engine:
         self.lane = lane
         self._path = path
         self._aggregates = aggregates
+        self.cpu_us: list[float] = []
 
     async def rate(self, shape: Shape) -> float:
         """Writes a second, so many in flight: each of a batch is sent at once, then awaited."""
         batches = [self._aggregates.some(shape.in_flight) for _ in range(shape.commits)]
-        began = time.perf_counter()
+        stretch = Stretch()
         for batch in batches:
             check(await ask_all(self.lane, batch))
-        return shape.in_flight * shape.commits / (time.perf_counter() - began)
+        return stretch.rate(shape.in_flight * shape.commits, self.cpu_us)
 
     async def lone_rate(self, writes: int) -> float:
         """One over the median time of a write that is alone."""
-        times = []
-        for write in self._aggregates.some(writes):
+        lone = self._aggregates.some(writes)
+        times, stretch = [], Stretch()
+        for write in lone:
             began = time.perf_counter()
             answer = await ask(self.lane, write)
             times.append(time.perf_counter() - began)
             check([answer])
+        stretch.rate(writes, self.cpu_us)
         return 1 / statistics.median(times)
 
     async def busy_rate(self, shape: Shape) -> float:
         """Writes a second while there is always a commit's worth waiting: a few in flight."""
         batches = [self._aggregates.some(shape.in_flight) for _ in range(shape.commits)]
-        began = time.perf_counter()
+        stretch = Stretch()
         pending: list[asyncio.Future[list[Answer]]] = []
         for batch in batches:
             pending.append(ask_all(self.lane, batch))
@@ -172,7 +202,7 @@ class Engine:
                 check(await pending.pop(0))
         for rest in pending:
             check(await rest)
-        return shape.in_flight * shape.commits / (time.perf_counter() - began)
+        return stretch.rate(shape.in_flight * shape.commits, self.cpu_us)
 
     async def bytes_of_a_commit(self) -> int:
         """What a lone write adds to the write-ahead log."""
@@ -206,6 +236,7 @@ class RawLog:
     def __init__(self, path: Path, rows: list[tuple[Any, ...]]) -> None:
         self._rows = rows
         self._position = 0
+        self.cpu_us: list[float] = []
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for pragma in (
             f"page_size = {PAGE_BYTES}",
@@ -229,12 +260,12 @@ class RawLog:
             )
             self._position += shape.in_flight
         execute, write = self._connection.execute, self._connection.executemany
-        began = time.perf_counter()
+        stretch = Stretch()
         for commit in commits:
             execute("BEGIN IMMEDIATE")
             write(INSERT_ENTRY, commit)
             execute("COMMIT")
-        return shape.in_flight * shape.commits / (time.perf_counter() - began)
+        return stretch.rate(shape.in_flight * shape.commits, self.cpu_us)
 
     def lone_rate(self, commits: int) -> float:
         """One over the median time of a row that is alone."""

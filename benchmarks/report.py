@@ -22,6 +22,7 @@ from rich.table import Table
 
 from landed.clock import SystemClock
 
+_STYLES: Final = {"": "", "met": "", "unclear": "dim", "missed": "yellow"}
 RESULTS: Final = Path(__file__).parent / "results"
 
 
@@ -60,11 +61,21 @@ class Figure:
         return statistics.median(self.rounds)
 
     @property
-    def is_met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+    def aim(self) -> str:
+        """The target, to be read."""
         if self.target is None:
-            return None
-        return self.value >= self.target if self.is_more_better else self.value <= self.target
+            return ""
+        return f"{'at least' if self.is_more_better else 'at most'} {self.target:g}"
+
+    @property
+    def verdict(self) -> str:
+        """Whether the target is met: by every round, by none, or the rounds do not agree."""
+        if self.target is None:
+            return ""
+        met = [
+            one >= self.target if self.is_more_better else one <= self.target for one in self.rounds
+        ]
+        return "met" if all(met) else "unclear" if any(met) else "missed"
 
 
 @dataclass(slots=True)
@@ -120,28 +131,20 @@ class Report:
                 f"{figure.bench}: {figure.subject}",
                 figure.measured,
                 figure.against,
-                _shown(figure.value, figure.unit),
-                f"{_plain(min(figure.rounds))} to {_plain(max(figure.rounds))}"
+                f"{plain(figure.value)} {figure.unit}",
+                f"{plain(min(figure.rounds))} to {plain(max(figure.rounds))}"
                 if len(figure.rounds) > 1
                 else "",
-                _target(figure),
-                {None: "", True: "[green]met[/]", False: "[yellow]missed[/]"}[figure.is_met],
+                figure.aim,
+                figure.verdict,
+                style=_STYLES[figure.verdict],
             )
         self.console.print(table)
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
+    """A figure with the digits that mean something."""
     return f"{value:,.3f}" if value < 1 else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
-
-
-def _shown(value: float, unit: str) -> str:
-    return f"{_plain(value)} {unit}"
-
-
-def _target(figure: Figure) -> str:
-    if figure.target is None:
-        return ""
-    return f"{'at least' if figure.is_more_better else 'at most'} {figure.target:g}"
 
 
 def machine() -> dict[str, object]:
@@ -167,7 +170,10 @@ def save(report: Report, facts: Mapping[str, object]) -> Path:
     """Write everything that was found, round by round, to a file of its own."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{_now():%Y%m%d-%H%M%S}.json"
-    figures = [{**asdict(one), "value": one.value, "is_met": one.is_met} for one in report.figures]
+    figures = [
+        {**asdict(one), "value": one.value, "verdict": one.verdict} for one in report.figures
+    ]
+    facts = {**facts, "load_1m_after": round(os.getloadavg()[0], 1)}
     path.write_text(json.dumps({**facts, "figures": figures}, indent=2) + "\n", encoding="utf-8")
     return path
 
