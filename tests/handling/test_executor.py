@@ -221,20 +221,97 @@ async def test_a_stop_lets_open_sends_finish_and_leaves_the_rest_open(ledger_db)
 
 @pytest.mark.scenario("AS-72")
 async def test_an_answer_in_hand_is_written_although_the_worker_is_cancelled(ledger_db):
-    in_hand = asyncio.Event()
-
     async def send(call):
-        in_hand.set()
         return call.answer("200", result=b"ok")
+
+    def cancel(_name, fields):
+        if fields.get("point") == "KP-18":  # the sender has returned, nothing is written yet
+            asyncio.current_task().cancel()
+
+    async with works.acme(ledger_db, send=send, note=cancel) as acme:
+        effect_id = acme.ask("k1")
+        with pytest.raises(asyncio.CancelledError):
+            await acme.executor.run_once()
+        assert acme.see(effect_id).state is State.CONFIRMED
+
+
+@pytest.mark.scenario("AS-72")
+async def test_a_send_that_is_cancelled_by_the_stop_stays_open_for_the_reaper(ledger_db):
+    sending = asyncio.Event()
+
+    async def send(_call):
+        sending.set()
+        await asyncio.Event().wait()
 
     async with works.acme(ledger_db, send=send) as acme:
         effect_id = acme.ask("k1")
         running = asyncio.ensure_future(acme.executor.run_once())
-        await in_hand.wait()
-        await asyncio.sleep(0)
+        await sending.wait()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert acme.see(effect_id).state is State.CONFIRMED
+        assert acme.see(effect_id).state is State.SENDING
+        (attempt,) = acme.attempts(effect_id)
+        assert attempt.ended_at is None
+
+
+@pytest.mark.scenario("KP-19", "KP-20")
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_an_end_whose_commit_is_in_doubt_is_read_back_and_written_once(
+    ledger_db, monkeypatch, is_kept
+):
+    from landed.errors import StorageError
+    from landed.workers import attempt as attempt_module
+
+    monkeypatch.setattr(attempt_module, "_END_PAUSE_S", 0.0)
+    real = Desk.transact
+    failures = [True]
+
+    async def transact(desk, work, *, is_durable=True):
+        is_end = "_end" in work.__qualname__
+        if is_end and failures:
+            failures.clear()
+            if is_kept:
+                await real(desk, work, is_durable=is_durable)
+            raise StorageError("the connection broke", is_outcome_known=False)
+        return await real(desk, work, is_durable=is_durable)
+
+    with far_side() as far:
+        async with works.acme(ledger_db, far) as acme:
+            monkeypatch.setattr(Desk, "transact", transact)
+            effect_id = acme.ask("k1")
+            await acme.executor.run_once()
+            assert failures == []
+            assert acme.see(effect_id).state is State.CONFIRMED
+            (attempt,) = acme.attempts(effect_id)
+            assert (attempt.outcome, attempt.late_outcome) == ("success", None)
+            assert far.effects == 1
+
+
+@pytest.mark.scenario("KP-15")
+async def test_a_begin_whose_commit_is_in_doubt_sends_nothing(ledger_db, monkeypatch):
+    from landed.errors import StorageError
+
+    real = Desk.transact
+
+    async def transact(desk, work, *, is_durable=True):
+        made = await real(desk, work, is_durable=is_durable)
+        if "_begin" in work.__qualname__:
+            raise StorageError("the connection broke", is_outcome_known=False)
+        return made
+
+    with far_side() as far:
+        async with works.acme(ledger_db, far) as acme:
+            effect_id = acme.ask("k1")
+            monkeypatch.setattr(Desk, "transact", transact)
+            await acme.executor.run_once()
+            monkeypatch.undo()
+            assert far.requests == []
+            assert acme.see(effect_id).state is State.SENDING
+            assert any(name == "agent.storage_failed" for name, _ in acme.facts)
+            acme.outdate(effect_id)
+            assert await acme.reaper.run_once() == 1
+            assert (await acme.settle(effect_id)).state is State.CONFIRMED
+            assert far.effects == 1
 
 
 @pytest.mark.scenario("AS-118")
@@ -446,6 +523,18 @@ async def test_the_reaper_leaves_alone_what_is_not_overdue_or_was_closed_meanwhi
         assert not reaped
         assert acme.see(effect_id) == before
         assert await acme.reaper.run_once() == 0
+
+
+async def test_the_reaper_looks_again_before_it_closes_an_attempt(ledger_db, monkeypatch):
+    """What it found overdue was resent meanwhile: the newer attempt is in time."""
+    async with works.acme(ledger_db, send=works.forever) as acme:
+        effect_id = acme.ask("k1")
+        ledger_db.transact(
+            lambda conn: lives.begun(conn, acme.desk.books, effect_id, acme.contract)
+        )
+        monkeypatch.setattr(attempt_records, "overdue", lambda *_args, **_more: [effect_id])
+        assert await acme.reaper.run_once() == 0
+        assert acme.see(effect_id).state is State.SENDING
 
 
 def test_a_desk_is_made_of_values():

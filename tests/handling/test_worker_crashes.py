@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy import select
 from landed.effects.contract import Lookup
 from landed.effects.state import Finality, State
 from landed.records import invariants
+from landed.records.tables import effects as effect_rows
 from landed.records.tables import outbox
 from landed.records.tables import schedule as schedule_rows
 from tests.handling import lives, works
@@ -74,6 +76,44 @@ async def test_without_a_key_a_killed_worker_never_makes_a_second_effect(
                 assert acme.reviews() == [("doubt", "warning")]
                 assert far.effects == acted
                 assert len(acme.attempts(effect_id)) == 1
+            assert _broken(ledger_db) == []
+
+
+@pytest.mark.scenario("KP-23", "KP-24", "KP-25")
+@pytest.mark.parametrize(
+    ("point", "fault", "left", "state"),
+    [
+        ("KP-23", "lose", State.UNKNOWN, State.CONFIRMED),
+        ("KP-24", "drop", State.UNKNOWN, State.CANCELLED),
+        ("KP-25", "", State.UNKNOWN, State.CONFIRMED),
+    ],
+)
+async def test_a_worker_killed_while_it_asks_or_reaps_is_followed_by_one_that_asks_again(
+    ledger_db, point, fault, left, state
+):
+    contract = replace(lives.SEALED, timeout_s=5.0)
+    with far_side(faults=deque([fault] if fault else [])) as far:
+        async with works.acme(ledger_db, far, contract=contract) as acme:
+            effect_id = acme.ask("k1")
+            if point == "KP-25":
+                acme.db.transact(
+                    lambda conn: lives.begun(conn, acme.desk.books, effect_id, contract)
+                )
+                acme.outdate(effect_id)
+            else:
+                await acme.executor.run_once()
+            if point == "KP-24":
+                flag = effect_rows.update().values(is_cancel_requested=True)
+                acme.db.transact(lambda conn: conn.execute(flag))
+            assert killed_at(point, ledger_db, far, contract) == -9
+            assert acme.see(effect_id).state is left
+            sealed_before = set(far.sealed)
+            effect = await _recovered(acme, effect_id)
+            assert effect.state is state
+            assert far.effects == (0 if state is State.CANCELLED else 1)
+            if point == "KP-24":
+                assert sealed_before == {str(effect.idempotency_key)}, "the seal stands, unrecorded"
+            assert _settlements(ledger_db) == 1
             assert _broken(ledger_db) == []
 
 
