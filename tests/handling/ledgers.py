@@ -29,6 +29,7 @@ from landed.records import receipts
 from landed.records.outbox import rows
 from landed.records.session import Books
 from landed.records.tables import outbox
+from landed.relay import LogSink
 from landed.workers.handling import Handling, Pace
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.lives import arrival
@@ -149,7 +150,7 @@ def shop(
     made.collect.lookup(_never)
     made.ordered.send(_never)
     made.ordered.lookup(_never)
-    ledger.destination("bus", object())
+    ledger.destination("bus", LogSink())
 
     def bill(tx: Any, event: Any) -> None:
         made.seen.append(event)

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +41,7 @@ from landed.ledger.event_type import check_of
 from landed.records import effects
 from landed.records.tables import contracts, receipts
 from landed.records.tables import effects as effects_table
+from landed.relay import LogSink
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.ledgers import ACME, KEY, Charge, Invoice, bills, shop
 
@@ -82,8 +84,8 @@ def test_nothing_is_declared_after_the_start(ledger_db: LedgerDb):
             lambda: made.ledger.producer("other", authentication=AUTHENTICATION, types={}),
             lambda: made.ledger.on(made.producer, "invoice.finalized", name="x")(never),
             lambda: made.ledger.recipient("other", ACME),
-            lambda: made.ledger.destination("other", object()),
-            lambda: made.ledger.alerts(object()),
+            lambda: made.ledger.destination("other", LogSink()),
+            lambda: made.ledger.alerts(LogSink()),
             lambda: made.collect.settled(never),
         ):
             with pytest.raises(ConfigurationError, match="start"):
@@ -292,7 +294,7 @@ def test_an_ordered_type_takes_a_version_and_an_unordered_one_does_not(ledger_db
 
 def test_a_publication_larger_than_its_destination_takes_is_refused(ledger_db: LedgerDb):
     def declare(made):
-        made.ledger.destination("small", object(), body_bytes_max=20)
+        made.ledger.destination("small", LogSink(), body_bytes_max=20)
 
     with shop(ledger_db, declare=declare) as made, made.ledger.begin() as tx:
         with pytest.raises(ConfigurationError, match="20 bytes at most"):
@@ -332,6 +334,40 @@ async def test_a_transaction_of_the_ledgers_own_rolls_back_if_its_block_raises(
         assert await made.ledger.effect(made.collect, "one") is None
 
 
+async def test_a_block_that_is_cancelled_in_the_middle_of_a_statement_rolls_back(
+    ledger_db: LedgerDb,
+):
+    with shop(ledger_db) as made:
+        inside, go = threading.Event(), threading.Event()
+
+        def slow(tx):
+            tx.conn.execute(insert(bills).values(id="late", cents=1))
+            inside.set()
+            go.wait(20)
+            tx.conn.execute(insert(bills).values(id="later", cents=1))
+
+        async def block() -> None:
+            async with made.ledger.begin() as tx:
+                await tx.run(slow)
+
+        task = asyncio.ensure_future(block())
+        await asyncio.to_thread(inside.wait, 20)
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.01, go.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert made.billed() == {}
+
+
+async def test_what_one_block_asks_for_at_once_is_done_one_after_another(ledger_db: LedgerDb):
+    with shop(ledger_db) as made:
+        async with made.ledger.begin() as tx:
+            refs = await asyncio.gather(
+                *(tx.request(made.collect, f"k{n}", Charge("i1", n)) for n in range(8))
+            )
+        assert len({ref.effect_id for ref in refs}) == 8
+
+
 def test_a_handler_that_is_async_is_refused_where_it_is_declared():
     ledger = plain()
     producer = ledger.producer("shop", authentication=AUTHENTICATION, types={"a": Invoice})
@@ -342,6 +378,8 @@ def test_a_handler_that_is_async_is_refused_where_it_is_declared():
         ledger.on(producer, "a")(handler)
     with pytest.raises(ConfigurationError, match="declares no type b"):
         ledger.on(producer, "b")
+    with pytest.raises(ConfigurationError, match="is no sink"):
+        ledger.destination("bus", "nats://localhost")
 
 
 def test_a_type_has_one_business_condition():

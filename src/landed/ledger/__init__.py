@@ -4,6 +4,11 @@ Start with ``Ledger``. Everything that a declaration needs is imported from here
 background (intake, relay, workers) is loaded when it is asked for.
 """
 
+try:
+    import sqlalchemy as _  # noqa: F401  # asked for here, so that its lack is one sentence
+except ImportError:
+    raise ImportError("landed.ledger needs an extra: pip install 'landed[effects]'") from None
+
 from landed.deliveries.event import IdentityRule
 from landed.deliveries.producer import EventType, Invalid, PayloadPolicy, Producer
 from landed.deliveries.verify import HmacScheme, SigningKey, StandardWebhooks

@@ -149,12 +149,14 @@ class Registry:
 
     def add_destination(self, destination: Destination) -> None:
         self._check_open()
+        _check_sink(destination.name, destination.sink)
         if destination.name in self.destinations:
             raise ConfigurationError(f"destination {destination.name} is declared twice")
         self.destinations[destination.name] = destination
 
     def add_alert_sink(self, sink: object) -> None:
         self._check_open()
+        _check_sink("alerts", sink)
         self.alert_sinks.append(sink)
 
     def freeze(self) -> None:
@@ -201,3 +203,8 @@ class Registry:
     def _check_open(self) -> None:
         if self.is_frozen:
             raise ConfigurationError("declare everything before the ledger starts")
+
+
+def _check_sink(place: str, sink: object) -> None:
+    if not callable(getattr(sink, "hand_on", None)):
+        raise ConfigurationError(f"{place}: {sink!r} is no sink; landed.relay has some")
