@@ -23,6 +23,7 @@ from landed.cli.quarantine import quarantine
 from landed.cli.receive import receive
 from landed.cli.repair import log
 from landed.cli.retention import retention
+from landed.cli.run import run as run_
 from landed.cli.schedule import schedule
 from landed.cli.serve import serve
 from landed.cli.unknown import unknown
@@ -54,6 +55,7 @@ app.command()(work)
 app.add_typer(log)
 app.add_typer(quarantine)
 app.add_typer(retention)
+app.add_typer(run_)
 app.add_typer(schedule)
 app.add_typer(unknown)
 
