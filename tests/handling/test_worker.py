@@ -82,6 +82,24 @@ async def test_a_wake_up_ends_a_rest_at_once_and_a_lost_one_costs_latency_only()
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_finished_work_wakes_the_other_lanes_and_not_what_only_time_brings():
+    class Timed(Counting):
+        is_timed = True
+
+    busy, other, timed = Counting(0, 1), Counting(), Timed()
+    life = Life(idle_max_s=60.0)
+    # Their rests are long by now.
+    rests = [Rest(life), Rest(life, is_wakeful=False)]
+    for rest in rests:
+        rest._idle_s = 60.0
+    resting = [asyncio.ensure_future(rest.take()) for rest in rests]
+    running = [asyncio.ensure_future(run(a, life, note=forget)) for a in (busy, other, timed)]
+    await until(resting[0].done)
+    assert not resting[1].done()
+    life.stop()
+    await asyncio.gather(*running, *resting)
+
+
 async def test_a_round_that_does_not_end_within_the_grace_is_cancelled():
     class Hanging:
         name = "hanging"
@@ -292,6 +310,15 @@ def test_a_breaker_opens_after_failures_in_a_row_lets_one_probe_by_and_closes_on
     assert flow.take()
     flow.answered(Refused())
     assert flow.room(8) == 8
+
+
+def test_sends_and_resends_together_take_no_more_places_than_the_contract_has():
+    from landed.effects.answer import Refused
+
+    flow = flow_of(works.Turned())
+    assert [flow.take() for _ in range(9)] == [True] * 8 + [False]
+    flow.answered(Refused())
+    assert flow.room(8) == 1
 
 
 def test_a_rate_is_a_bucket_that_is_given_back_what_was_not_used():

@@ -21,6 +21,8 @@ IDLE_MIN_S: Final = 0.02
 """First rest of an agent that found nothing; each further one is twice as long."""
 IDLE_MAX_S: Final = 1.0
 """Longest rest: how late work is found when every wake-up is lost."""
+NUDGE_S: Final = 0.02
+"""Wake-ups from finished work are gathered for so long, or a busy worker would only look."""
 GRACE_S: Final = 10.0
 """After the stop, what is under way may finish within this time."""
 
@@ -47,6 +49,7 @@ class Life:
         self.idle_max_s = idle_max_s
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
+        self._nudge: asyncio.TimerHandle | None = None
 
     @property
     def is_stopping(self) -> bool:
@@ -62,14 +65,24 @@ class Life:
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
 
-    async def rest(self, seconds: float) -> None:
-        """Rest until a wake-up or the stop, or for so long."""
-        woken = self._woken
+    def nudge(self) -> None:
+        """Something was done, and may have made work for another lane: wake, but not for each."""
+        if self._nudge is None and not self.is_stopping:
+            loop = asyncio.get_running_loop()
+            self._nudge = loop.call_later(NUDGE_S, self._nudged)
+
+    def _nudged(self) -> None:
+        self._nudge = None
+        self.wake()
+
+    async def rest(self, seconds: float, *, is_wakeful: bool = True) -> None:
+        """Rest until a wake-up or the stop, or for so long; only the stop ends a sound rest."""
+        end = self._woken if is_wakeful else self._stopping
         if self.is_stopping:
             return
         try:
             async with asyncio.timeout(seconds):
-                await woken.wait()
+                await end.wait()
         except TimeoutError:
             return
 
@@ -81,8 +94,9 @@ class Life:
 class Rest:
     """How long to rest: twice as long each time nothing was found."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, *, is_wakeful: bool = True) -> None:
         self._life = life
+        self._is_wakeful = is_wakeful
         self._idle_s = IDLE_MIN_S
 
     def found(self) -> None:
@@ -93,7 +107,7 @@ class Rest:
         """Rest once."""
         idle_s = min(self._idle_s, self._life.idle_max_s)
         self._idle_s = min(self._idle_s * 2, self._life.idle_max_s)
-        await self._life.rest(idle_s)
+        await self._life.rest(idle_s, is_wakeful=self._is_wakeful)
 
 
 async def run(agent: Agent, life: Life, *, note: Note) -> None:
@@ -105,7 +119,8 @@ async def run(agent: Agent, life: Life, *, note: Note) -> None:
     if isinstance(agent, LaneAgent):
         await agent.run(life)
         return
-    rest = Rest(life)
+    # What only time brings (deadlines) is not hurried by what others did.
+    rest = Rest(life, is_wakeful=not getattr(agent, "is_timed", False))
     while not life.is_stopping:
         done = 0
         round_ = asyncio.ensure_future(agent.run_once())
@@ -119,6 +134,7 @@ async def run(agent: Agent, life: Life, *, note: Note) -> None:
             note_failure(note, agent.name, e)
         if done:
             rest.found()
+            life.nudge()
         else:
             await rest.take()
 
@@ -196,6 +212,7 @@ class LaneAgent(ABC, Generic[W]):
                     task: asyncio.Future[None] = asyncio.ensure_future(self._guarded(piece))
                     running.add(task)
                     task.add_done_callback(running.discard)
+                    task.add_done_callback(lambda _: life.nudge())
                 if pieces:
                     rest.found()
                 if len(running) >= self.slots:

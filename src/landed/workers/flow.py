@@ -1,6 +1,6 @@
-"""How fast one recipient is called from this process: its rate, and a breaker.
+"""How fast one recipient is called from this process: its places, its rate, and a breaker.
 
-Neither changes any effect: what may not be called now stays where it is, and due (rule AT-12).
+None of them changes any effect: what may not be called now stays where it is, and due (rule AT-12).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from landed.workers.desk import Tempo
 
 
 class Flow:
-    """One recipient's token bucket and breaker, shared by its executor and its reconciler.
+    """One recipient's places, token bucket and breaker, shared by its executor and its reconciler.
 
     Per process: several workers have a rate each, so declare a share of the recipient's own limit.
     """
@@ -31,6 +31,8 @@ class Flow:
         note: Note,
     ) -> None:
         self._recipient = recipient
+        self._concurrency = contract.concurrency
+        self._in_flight = 0
         self._rate_per_s = contract.rate_per_s
         self._burst = max(1.0, contract.rate_per_s or 1.0)
         self._tokens = self._burst
@@ -51,6 +53,7 @@ class Flow:
     def room(self, wanted: int) -> int:
         """How many calls may begin now, of those wanted."""
         now_ms = float(self._clock.monotonic_ms())
+        wanted = max(0, min(wanted, self._concurrency - self._in_flight))
         if self.is_open:
             if self._is_probing or now_ms < self._closed_until_ms:
                 return 0
@@ -64,6 +67,7 @@ class Flow:
         """Take the right to one call; False if none is left now."""
         if self.room(1) < 1:
             return False
+        self._in_flight += 1
         if self._rate_per_s is not None:
             self._tokens -= 1
         if self.is_open:
@@ -71,13 +75,15 @@ class Flow:
         return True
 
     def give_back(self) -> None:
-        """The call was not made after all."""
+        """The call was not made after all, or nobody waits for its answer any more."""
+        self._in_flight -= 1
         self._is_probing = False
         if self._rate_per_s is not None:
             self._tokens = min(self._burst, self._tokens + 1)
 
     def answered(self, answer: AttemptAnswer) -> None:
         """Count what came back: only silence, errors and refused connections open the breaker."""
+        self._in_flight -= 1
         self._is_probing = False
         if not isinstance(answer, Ambiguous | NotSent):
             if self.is_open:

@@ -24,6 +24,7 @@ class Keeper:
     """The agent that keeps things in order."""
 
     name = "keeper"
+    is_timed = True
 
     def __init__(self, desk: Desk, *, policy: retention.Policy | None = None) -> None:
         self._desk = desk

@@ -21,6 +21,7 @@ class Reaper:
     """The agent that reaps."""
 
     name = "reaper"
+    is_timed = True
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
