@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from landed.engines.sqlite.lookup import find_entry, find_head, find_head_by_number
 from landed.engines.sqlite.row import ENTRY_COLUMNS, Entry, HeadRow, check_body, entry_of
@@ -208,7 +208,7 @@ def read_feed(connection: sqlite3.Connection, read: FeedRead, budget: int) -> Fe
         if examined == EXAMINED_MAX or len(entries) >= read.limit:
             return FeedPage(tuple(entries), next_after, False)
         try:
-            entry = _entry_after(next_after, row)
+            entry = entry_of(row)
             head = heads.get(entry.aggregate) or find_head_by_number(connection, entry.aggregate)
             heads[entry.aggregate] = head
             if _is_served(entry, head.head):
@@ -222,13 +222,6 @@ def read_feed(connection: sqlite3.Connection, read: FeedRead, budget: int) -> Fe
             return FeedPage(tuple(entries), next_after, False)
         next_after = entry.position
     return FeedPage(tuple(entries), next_after, True)
-
-
-def _entry_after(position: int, row: Sequence[Any]) -> Entry:
-    entry = entry_of(row)
-    if entry.position <= position:
-        raise StorageDamagedError(f"the entries after position {position} are mixed up")
-    return entry
 
 
 def _is_served(entry: Entry, head: Head) -> bool:

@@ -27,12 +27,8 @@ def check_tail(connection: sqlite3.Connection) -> tuple[int, int]:
     """
     newest: dict[int, Entry] = {}
     ends = (0, 0)
-    oldest: Entry | None = None
     for row in connection.execute(_TAIL, (TAIL_ENTRIES,)):
         entry = entry_of(row)
-        if oldest is not None and entry.position >= oldest.position:
-            raise StorageDamagedError(f"the entries before position {oldest.position} are mixed up")
-        oldest = entry
         if entry.aggregate not in newest:
             newest[entry.aggregate] = entry
         if ends == (0, 0):

@@ -191,6 +191,35 @@ def records(content: bytes, page: int) -> Iterator[int]:
         yield from range(cell, end)
 
 
+@pytest.mark.scenario("SC-73")
+@pytest.mark.parametrize("bit", [3, 5, 7])
+def test_an_entry_that_moved_leads_no_feed_astray(path: Path, bit: int) -> None:
+    """A position is no column; where it is damaged, searches for its neighbours go wrong."""
+    sound = answers(path)
+    content = path.read_bytes()
+    assert sound is not None
+    for at in row_numbers(content, leaves(path, "entries")[0])[::3]:
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << bit
+        copy = path.with_name("copy.db")
+        copy.write_bytes(damaged)
+        assert [] == disagreements(sound, answers(copy)), f"position {content[at]}"
+        for file in path.parent.glob("copy.db*"):
+            file.unlink()
+
+
+def row_numbers(content: bytes, page: int) -> list[int]:
+    """Where the numbers of the rows stand in a leaf page of a table, those that are one byte long."""
+    start = (page - 1) * 4096
+    rows = int.from_bytes(content[start + 3 : start + 5])
+    found = []
+    for at in range(rows):
+        pointer = start + 8 + 2 * at
+        cell = start + int.from_bytes(content[pointer : pointer + 2])
+        found.append(cell + (2 if content[cell] & 0x80 else 1))
+    return [at for at in found if not content[at] & 0x80]
+
+
 def flip(path: Path, place: str, count: int, generator: random.Random) -> None:
     """Flip one bit at a time in the records of a table or index, and ask everything each time."""
     sound = answers(path)

@@ -69,6 +69,15 @@ def test_a_group_holds_several_batches_of_one_aggregate(path: Path) -> None:
         assert [1, 2, 3, 4, 5, 6] == [entry.position for entry in log.feed()]
 
 
+def test_aggregates_are_created_one_after_another_and_after_a_restart(path: Path) -> None:
+    for first in (0, 5):
+        with opened(path) as log:
+            for number in range(first, first + 5):
+                log.write(key(number), number)
+            for number in range(first + 5):
+                assert [number] == [one.client_seq for one in log.batches(key(number))[0].events]
+
+
 def test_positions_go_on_after_a_restart(path: Path) -> None:
     for round in range(1, 4):
         with opened(path) as log:
