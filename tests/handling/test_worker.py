@@ -123,7 +123,7 @@ async def test_a_lane_claims_no_more_than_its_free_slots():
             self.asked: list[int] = []
             self.open = 0
             self.most = 0
-            self.let_go = asyncio.Event()
+            self.let_go = asyncio.Semaphore(0)
 
         async def take(self, limit: int) -> list[int]:
             self.asked.append(limit)
@@ -132,16 +132,19 @@ async def test_a_lane_claims_no_more_than_its_free_slots():
         async def work(self, _piece: int) -> None:
             self.open += 1
             self.most = max(self.most, self.open)
-            await self.let_go.wait()
+            await self.let_go.acquire()
             self.open -= 1
 
     lane = Lane()
     life = Life(grace_s=5)
     running = asyncio.ensure_future(lane.run(life))
     await until(lambda: lane.open == 3)
-    assert lane.asked == [3]
+    lane.let_go.release()
+    await until(lambda: len(lane.asked) == 2 and lane.open == 3)
+    assert lane.asked == [3, 1]
     life.stop()
-    lane.let_go.set()
+    for _ in range(3):
+        lane.let_go.release()
     await running
     assert (lane.open, lane.most) == (0, 3)
 

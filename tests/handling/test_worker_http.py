@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import uuid
+from collections import deque
 from dataclasses import replace
 
 import httpx
@@ -141,7 +142,7 @@ async def test_an_answer_whose_body_breaks_off_is_no_answer():
 
 @pytest.mark.real_loop
 async def test_a_redirect_is_not_followed():
-    with far_side(fault="status:307") as far:
+    with far_side(faults=deque(["status:307"])) as far:
         async with HttpOut() as out:
             assert isinstance(await out.send(call(), far.url + "/effects"), Ambiguous)
         assert len(far.requests) == 1
