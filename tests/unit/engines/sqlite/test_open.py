@@ -80,14 +80,6 @@ def test_shards_and_routing_are_frozen_by_the_first_start(path: Path) -> None:
         assert [1] == log.versions(key(1))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_file_without_permission_is_told_plainly(path: Path) -> None:
-    with opened(path):
-        pass
-    path.chmod(0o400)
-    assert "must be readable and writable" in refusal(path, ConfigurationError)
-
-
 def test_a_file_that_cannot_be_opened_is_told_plainly(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
