@@ -96,6 +96,35 @@ def test_a_handlers_rows_effects_and_done_mark_are_kept_together(ledger_db: Ledg
         assert [event.data.id for event in made.seen] == ["i1"]
 
 
+@pytest.mark.scenario("AS-45")
+def test_two_events_that_mean_one_effect_share_it(ledger_db: LedgerDb):
+    def handler(tx, event):
+        tx.request(made.collect, f"{event.data.id}/collect", CHARGE)
+
+    with shop(ledger_db, handler) as made:
+        made.receive("e1", b'{"id":"i1","cents":1200}')
+        made.receive("e2", b'{"cents":1200,"id":"i1"}')
+        work(made)
+        with made.engine.connect() as conn:
+            assert len(conn.execute(select(effects)).all()) == 1
+            assert len(conn.execute(select(effect_causes)).all()) == 2
+
+
+@pytest.mark.scenario("AS-46")
+def test_one_event_may_ask_for_three_effects_and_its_redelivery_adds_none(ledger_db: LedgerDb):
+    def handler(tx, event):
+        for what in ("collect", "notify", "file"):
+            tx.request(made.collect, f"{event.data.id}/{what}", CHARGE)
+
+    with shop(ledger_db, handler) as made:
+        for _ in range(2):
+            made.receive("i1")
+            work(made)
+        with made.engine.connect() as conn:
+            assert len(conn.execute(select(effects)).all()) == 3
+        assert len(made.seen) == 1
+
+
 @pytest.mark.scenario("AS-27", "KP-7")
 def test_a_handler_that_is_killed_before_its_commit_leaves_nothing_and_runs_again(
     ledger_db: LedgerDb,

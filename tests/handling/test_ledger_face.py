@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict
@@ -33,6 +33,7 @@ from landed.ledger import (
     Invalid,
     Ledger,
     Order,
+    Seal,
     StandardWebhooks,
     State,
     TransportRef,
@@ -76,6 +77,43 @@ def test_an_effect_without_a_sender_refuses_the_start(ledger_db: LedgerDb):
     ledger.recipient("acme", ACME).effect("collect", Charge)
     with pytest.raises(ConfigurationError, match="no sender"):
         ledger.prepare()
+
+
+@pytest.mark.parametrize(
+    ("contract", "needs"),
+    [(ACME, "look-up"), (replace(ACME, lookup=None, fence=None, seal=Seal()), "seal")],
+)
+def test_what_a_contract_promises_needs_the_function_that_uses_it(
+    ledger_db: LedgerDb, contract: Contract, needs: str
+):
+    async def send(call):
+        return call.answer("200")
+
+    ledger = plain(ledger_db.url)
+    collect = ledger.recipient("acme", contract).effect("collect", Charge)
+    collect.send(send)
+    with pytest.raises(ConfigurationError, match=f"has a {needs}, so it needs one"):
+        ledger.prepare()
+    with pytest.raises(ConfigurationError, match="set twice"):
+        collect.send(send)
+
+
+def test_a_name_is_declared_once(ledger_db: LedgerDb):
+    ledger = plain()
+    producer = ledger.producer("shop", authentication=AUTHENTICATION, types={"a": None})
+    acme = ledger.recipient("acme", ACME)
+    acme.effect("collect", Charge)
+    ledger.on(producer, "a", name="one")(never)
+    ledger.destination("bus", LogSink())
+    for again in (
+        lambda: ledger.producer("shop", authentication=AUTHENTICATION, types={}),
+        lambda: ledger.recipient("acme", ACME),
+        lambda: acme.effect("collect", Charge),
+        lambda: ledger.on(producer, "a", name="one")(never),
+        lambda: ledger.destination("bus", LogSink()),
+    ):
+        with pytest.raises(ConfigurationError, match="declared twice"):
+            again()
 
 
 def test_nothing_is_declared_after_the_start(ledger_db: LedgerDb):
@@ -480,7 +518,7 @@ def test_a_receipt_in_a_users_transaction_is_kept_or_vanishes_with_it(
 # --- Types ---------------------------------------------------------------------------------------
 
 RIGHT = """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from landed.ledger import Answers, Contract, EffectType, Event, Key, Ledger, Order, SameKey, Tx
 from landed.ledger import SigningKey, StandardWebhooks, Call, Settlement
 from landed.effects.answer import AttemptAnswer
