@@ -528,6 +528,26 @@ async def test_with_a_seal_only_the_newer_effect_waits_until_the_older_is_sealed
                 assert far.act("old", "", "", payload)[0] == 410
 
 
+@pytest.mark.scenario("AS-82")
+async def test_a_doubt_left_to_a_person_is_sealed_once_a_newer_effect_waits_for_it(ledger_db):
+    contract = replace(lives.SEALED, key=None, lookup=None)
+    with far_side(faults=deque(["drop"])) as far:
+        async with works.acme(ledger_db, far, contract=contract, policy=OrderPolicy.STRICT) as acme:
+            _by_reference(acme, far)
+            older = acme.ask("old", version=1)
+            await acme.executor.run_once()
+            await acme.reconciler.run_once()
+            assert acme.see(older).state is State.UNKNOWN, "nothing asks for a seal yet"
+            assert acme.reviews() == [("doubt", "warning")]
+            newer = acme.ask("new", version=2)
+            await acme.executor.run_once()
+            await acme.reconciler.run_once()
+            assert acme.see(older).state is State.FENCED
+            _due_now(ledger_db)
+            await acme.executor.run_once()
+            assert acme.see(newer).state is State.CONFIRMED
+
+
 @pytest.mark.scenario("AS-85")
 async def test_of_five_queued_versions_only_the_newest_is_needed(ledger_db):
     with far_side(has_fence=True) as far:

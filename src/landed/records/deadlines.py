@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, exists, func, or_, select, update
 
 from landed.effects.contract import Contract
 from landed.effects.doubt import resend_limit_us, standing
@@ -18,7 +18,7 @@ from landed.effects.transitions import Happening, Kind, decide
 from landed.records import reviews, settle
 from landed.records.effects import EFFECT, EffectView, moved
 from landed.records.session import Books
-from landed.records.tables import effects, outbox
+from landed.records.tables import effects, outbox, schedule
 
 _EXPIRING = [State.PENDING.value, State.RETRY.value, State.PARKED.value]
 _DOUBTFUL = [State.UNKNOWN.value, State.ACCEPTED.value]
@@ -156,6 +156,31 @@ def is_newer_waiting(conn: Connection, effect: EffectView) -> bool:
         return False
     waiting = effects.c.state.in_([State.PENDING.value, State.RETRY.value])
     return _any_newer(conn, effect, waiting)
+
+
+def wake_older(conn: Connection, books: Books, effect: EffectView) -> int:
+    """Have older doubts of the same order key asked about that only waited for a person (OR-6).
+
+    Now that a newer effect waits for them, a seal may settle them. Returns how many were woken.
+    """
+    if effect.order_domain is None:
+        return 0
+    older = select(effects.c.effect_id).where(
+        effects.c.order_domain == effect.order_domain,
+        effects.c.order_key == effect.order_key,
+        effects.c.version < effect.version,
+        effects.c.state == State.UNKNOWN.value,
+    )
+    woken = conn.execute(
+        update(schedule)
+        .where(
+            schedule.c.kind == EFFECT,
+            schedule.c.subject_id.in_(older),
+            schedule.c.ready_at.is_(None),
+        )
+        .values(ready_at=books.at(conn))
+    )
+    return woken.rowcount
 
 
 class DoubtAge(NamedTuple):

@@ -111,6 +111,8 @@ class Executor(LaneAgent[Piece]):
             # In place; the release makes it due.
             schedule.rearm(conn, desk.books, claim, delay_us=None)
         else:
+            if contract is not None and contract.seal is not None:
+                deadlines.wake_older(conn, desk.books, effect)
             schedule.rearm(conn, desk.books, claim, delay_us=WAIT_US)
 
 
