@@ -67,6 +67,7 @@ class Declarations:
         event_type: str,
         *,
         name: str | None = None,
+        aliases: Iterable[str] = (),
         when: When | None = None,
         why: str = "its business condition does not hold",
         serial: Callable[[Any], str] | None = None,
@@ -77,7 +78,8 @@ class Declarations:
             producer: what ``producer`` returned.
             event_type: one of its types.
             name: stable text under which its work is stored; the function's name by default.
-                Renaming a handler that has work waiting strands that work (rule HN-4).
+                Work waiting under another name waits for a handler of that name.
+            aliases: names it had before; work that waits under them is handled (rule HN-4).
             when: the type's business condition over the data; if false the event is ``ignored``.
             why: what ``explain`` says of an event whose condition does not hold.
             serial: over the data: handled one at a time per key, in receipt order (OG-3).
@@ -100,6 +102,7 @@ class Declarations:
                     namespace=producer.namespace,
                     event_type=event_type,
                     serial=serial,
+                    aliases=tuple(aliases),
                 )
             )
             return function

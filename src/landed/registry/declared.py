@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from landed.deliveries.event import Event as Delivered
 from landed.deliveries.producer import Producer, When
 from landed.effects.contract import Contract, check_contract
+from landed.effects.order import OrderPolicy
 from landed.errors import ConfigurationError
 from landed.records.quarantine import Route, Routes
 from landed.registry.effect_type import EffectType, Ordering
@@ -26,6 +27,8 @@ class Handler:
     event_type: str | None = None
     serial: Callable[[Any], str] | None = None
     """Over the handler's data, like ``when``: handled one at a time per key, in receipt order (OG-3)."""
+    aliases: tuple[str, ...] = ()
+    """Names it had before: work that was stored under them is still its own (HN-4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,15 @@ class Recipient:
             is_ordered=ordering is not None,
             is_commutative=commutative is not None,
         )
+        if (
+            ordering is not None
+            and ordering.policy is OrderPolicy.LATEST_WINS
+            and self.contract.fence is None
+        ):
+            raise ConfigurationError(
+                f"effect {self.name}.{name}: the latest can only win where the recipient refuses older "
+                "versions; its contract has no fence, so the policy must be strict"
+            )
         effect_type = EffectType(
             name=name,
             recipient=self.name,
@@ -114,10 +126,11 @@ class Registry:
 
     def add_handler(self, handler: Handler) -> None:
         self._check_open()
-        if handler.name in self.handlers:
-            raise ConfigurationError(
-                f"handler {handler.name} is declared twice; give one of them another name="
-            )
+        for name in (handler.name, *handler.aliases):
+            if self.handler_named(name) is not None:
+                raise ConfigurationError(
+                    f"handler {name} is declared twice; give one of them another name="
+                )
         self.handlers[handler.name] = handler
 
     def add_condition(self, namespace: str, event_type: str, when: When, why: str) -> None:
@@ -180,6 +193,13 @@ class Registry:
             for handler in self.handlers.values()
             if handler.namespace == namespace and handler.event_type == event_type
         )
+
+    def handler_named(self, name: str) -> Handler | None:
+        """The handler that has a name, or had it before (HN-4)."""
+        found = self.handlers.get(name)
+        if found is not None:
+            return found
+        return next((h for h in self.handlers.values() if name in h.aliases), None)
 
     def routes(self, namespace: str) -> Routes:
         """Who handles one producer's events, and in turn within which key."""

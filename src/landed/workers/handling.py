@@ -183,7 +183,7 @@ class Handling(LaneAgent[Job]):
             cause = effects.Cause(kind="settlement", id=str(row.cause_id), handler=name)
             settlement = settlement_of(settled[row.cause_id])
             return Job(claim, row, handler, cause, None, settlement, "installation", 0.0)
-        handler = self._registry.handlers.get(name)
+        handler = self._registry.handler_named(name)
         if handler is None:
             raise ConfigurationError(f"no handler {name} is declared")
         stored = events[row.cause_id]
