@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from landed.deliveries.event import IdentityRule
 from landed.errors import ApprovalMissingError
@@ -18,7 +18,7 @@ from landed.ledger import Invalid, Ledger
 from landed.records import retention, runs
 from landed.records.session import transact
 from landed.records.tables import effects as effect_rows
-from landed.records.tables import quarantine, receipts
+from landed.records.tables import quarantine, receipts, schedule
 from landed.workers.backfill import Clerk, go, step
 from landed.workers.handling import Handling
 from landed.workers.rehearsal import rehearse
@@ -310,6 +310,27 @@ def test_stale_signatures_pass_only_under_approval_and_false_ones_never(shop: Sh
         assert (
             conn.execute(select(receipts.c.auth_result)).scalar_one() == "verified-stale-approved"
         )
+
+
+def test_a_run_yields_to_live_events_that_wait(shop: Shop):
+    async def live() -> None:
+        async with door(
+            shop.db, ledger=(shop.ledger, shop.ledger.registry.producers["shop"])
+        ) as at:
+            made = json.loads(shop.line("live"))
+            await at.post({"content": made["body"], "headers": made["headers"]})
+
+    asyncio.run(live())
+    late = update(schedule).values(ready_at=schedule.c.ready_at - 120_000_000)
+    shop.db.transact(lambda conn: conn.execute(late))
+    run_id = shop.approved()
+    source = shop.source(shop.line("old"))
+    clerk = shop.clerk()
+    keeper = clerk.doorkeeper()
+    shop.db.transact(lambda conn: runs.start(conn, shop.ledger.books, run_id))
+    assert step(clerk, keeper, run_id, source)[2:] == ("running", "live traffic")
+    shop.handle()
+    assert step(clerk, keeper, run_id, source).done == 1
 
 
 @pytest.mark.scenario("AS-88")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping
+from sqlalchemy import Connection, Engine, RowMapping, select
 
 from landed.deliveries.event import Rejected
 from landed.errors import ActionRefusedError, BeyondHorizonError, CeilingReachedError
@@ -23,9 +23,10 @@ from landed.intake.ed25519 import find_check
 from landed.intake.forms import remember
 from landed.intake.groups import keep_all
 from landed.records import quarantine, runs
-from landed.records.origins import origin_of
-from landed.records.receipts import Conflicting, Kept, Seen, Taken
+from landed.records.origins import LIVE, origin_of
+from landed.records.receipts import HANDLE_LANE, Conflicting, Kept, Seen, Taken
 from landed.records.session import Books, transact
+from landed.records.tables import outbox, schedule
 from landed.registry import Registry
 from landed.workers.sources import DeliveryFile, ReceiptList, StoredDelivery
 
@@ -35,6 +36,8 @@ Source = DeliveryFile | ReceiptList
 BATCH: Final = 50
 REST_S: Final = 0.2
 """Between two looks into a bucket that is empty."""
+LIVE_LAG_MAX_US: Final = 60_000_000
+"""How long a live event may wait for its handlers before runs make room for it (rule BF-4)."""
 QUARANTINE_RATIO_MAX: Final = 0.2
 QUARANTINES_LOOKED_AT: Final = 50
 """From so many items on the share of quarantines may pause a run (rule BF-6)."""
@@ -105,6 +108,8 @@ def step(clerk: Clerk, keeper: Doorkeeper, run_id: UUID, source: Source) -> Prog
     if left <= 0:
         transact(clerk.engine, lambda conn: runs.complete(conn, clerk.books, run_id))
         return Progress(source.total, source.total, "completed")
+    if transact(clerk.engine, lambda conn: _is_live_late(conn, clerk.books), is_durable=False):
+        return Progress(cursor, source.total, "running", "live traffic")
     wanted = min(clerk.batch, left)
     given = transact(
         clerk.engine,
@@ -246,6 +251,22 @@ def _alarm(taken: Sequence[Taken], run: RowMapping) -> str | None:
     if run["kind"] == runs.BACKFILL and looked_at >= QUARANTINES_LOOKED_AT and is_high:
         return f"{run['quarantined']} of {looked_at} events were quarantined"
     return None
+
+
+def _is_live_late(conn: Connection, books: Books) -> bool:
+    """Live events wait too long for their handlers: the run yields (rule BF-4)."""
+    waiting = conn.execute(
+        select(schedule.c.subject_id)
+        .join(outbox, outbox.c.outbox_id == schedule.c.subject_id)
+        .where(
+            schedule.c.lane == HANDLE_LANE,
+            schedule.c.ready_at < books.at(conn) - LIVE_LAG_MAX_US,
+            outbox.c.origin == LIVE,
+            outbox.c.tries == 0,
+        )
+        .limit(1)
+    )
+    return waiting.first() is not None
 
 
 def _load(clerk: Clerk, run_id: UUID) -> RowMapping:
