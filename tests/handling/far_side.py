@@ -110,9 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
             return
         if fault == "status":
-            self._answer(
-                int(argument), b"{}", **({"retry-after": "0"} if argument == "429" else {})
-            )
+            more = {"429": {"retry-after": "0"}, "307": {"location": "/effects"}}
+            self._answer(int(argument), b"{}", **more.get(argument, {}))
             return
         if fault == "wait":
             far.gate.wait(30)
