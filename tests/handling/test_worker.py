@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from landed.effects.order import OrderPolicy
 from landed.effects.state import State
 from landed.errors import ConfigurationError, StorageError
 from landed.facts import forget
 from landed.records import invariants, rebuild, schedule
 from landed.records.tables import effects as effect_rows
 from landed.records.tables import schedule as schedule_rows
+from landed.registry import Ordering, Registry
 from landed.workers.agent import LaneAgent, Life, Rest, note_failure, run, shielded
 from landed.workers.desk import Desk, Tempo
 from landed.workers.flow import Flow
@@ -272,6 +274,15 @@ def test_a_claim_that_was_taken_over_is_neither_renewed_nor_finished(ledger_db):
     assert not ledger_db.transact(lambda conn: schedule.rearm(conn, books, a, delay_us=0))
     assert ledger_db.transact(lambda conn: schedule.renew(conn, books, b))
     assert ledger_db.transact(lambda conn: schedule.finish(conn, [b])) == 1
+
+
+def test_the_latest_can_only_win_behind_a_fence():
+    """OR-7."""
+    latest = Ordering(domain="invoice", policy=OrderPolicy.LATEST_WINS)
+    with pytest.raises(ConfigurationError, match="no fence"):
+        Registry().add_recipient("acme", lives.SEALED).effect("collect", dict, ordered=latest)
+    Registry().add_recipient("acme", lives.FENCED).effect("collect", dict, ordered=latest)
+    Registry().add_recipient("acme", lives.SEALED).effect("collect", dict, ordered="invoice")
 
 
 # --- Flow -------------------------------------------------------------------------------------
