@@ -72,5 +72,8 @@ def _stranded(conn: Connection, registry: Registry) -> list[str]:
         .where(outbox.c.state == "queued", outbox.c.kind.in_(["handle", "settled"]))
         .distinct()
     ).scalars()
-    known = {*registry.handlers, *registry.settled_handlers()}
-    return sorted({name.removeprefix("handler:") for name in waiting} - known)
+    settled = registry.settled_handlers()
+    names = {name.removeprefix("handler:") for name in waiting}
+    return sorted(
+        name for name in names if name not in settled and registry.handler_named(name) is None
+    )
