@@ -9,7 +9,7 @@ from typing import Self
 
 from landed.client.log import LogInfo
 from landed.client.pages import batches_of
-from landed.client.shape import check_shape, from_the_start
+from landed.client.shape import check_shape, check_values, from_the_start
 from landed.engines.ask import ask
 from landed.engines.port import Engine
 from landed.errors import LandedError, OutcomeUnknownError, PoolClosedError, ReadTimeoutError
@@ -135,6 +135,7 @@ class EmbeddedLog:
     async def _ask(self, request: Request, timeout_s: float | None) -> Answer | None:
         """Submit, and wait that long; None if the time was up first."""
         self._refuse_if_closed()
+        check_values(request)
         future: asyncio.Future[Answer | None] = ask(self._engine, request)  # type: ignore[assignment]
         if timeout_s is None or future.done():
             return await future

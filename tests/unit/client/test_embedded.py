@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+import landed
 from landed.client.embedded import EmbeddedLog
 from landed.client.log import for_decisions
 from landed.engines.port import LogIdentity
@@ -23,10 +24,14 @@ from landed.errors import (
 from landed.log import (
     AggregateMissing,
     BelowFloor,
+    Delete,
     Deleted,
+    DeleteLeg,
+    FeedRead,
     Landed,
     Page,
     Read,
+    ReadFilters,
     SequenceInFlight,
     SequenceTaken,
     Trim,
@@ -105,6 +110,55 @@ async def test_what_cannot_be_meant_is_refused_before_the_engine_sees_it():
     with pytest.raises(LocalProtocolError):
         await log.write(write()._replace(legs=write().legs * 2))
     assert engine.requests == []
+
+
+def _event(**changes):
+    (leg,) = write().legs
+    return write()._replace(legs=(leg._replace(events=(leg.events[0]._replace(**changes),)),))
+
+
+def _leg(**changes):
+    (leg,) = write().legs
+    return write()._replace(legs=(leg._replace(**changes),))
+
+
+UNSAYABLE = {
+    "a negative sequence": _event(client_seq=-1),
+    "a sequence beyond 64 bits": _event(client_seq=2**64),
+    "no sequence": _event(client_seq=None),
+    "a boolean sequence": _event(client_seq=True),
+    "a fraction": _event(event_ms=1.5),
+    "a negative time": _event(event_ms=-1),
+    "a type beyond 64 bits": _event(type_major=2**64),
+    "text for a value": _event(value="x"),
+    "no value": _event(value=None),
+    "a value that may still change": _event(value=bytearray(b"x")),
+    "a short iv": _event(iv=b"12345"),
+    "text for an event id": _event(event_id="x"),
+    "text for a version": _leg(expected_version="1"),
+    "text for a key": _leg(key="k"),
+    "text for a client": write()._replace(client_id="me"),
+    "text for a user": write()._replace(user_id="me"),
+    "a negative trim": Trim(key(1), -1, CLIENT),
+    "a delete of text": Delete(CLIENT, (DeleteLeg("k", None, False, False),)),
+    "a read up to text": Read(key(1), ReadFilters(to_version="9")),
+    "a read of a huge type": Read(key(1), ReadFilters(include_types=(2**64,))),
+    "a feed from before the start": FeedRead(-1),
+}
+
+
+@pytest.mark.parametrize("request_", UNSAYABLE.values(), ids=UNSAYABLE)
+async def test_one_callers_impossible_value_harms_nobody_else(request_):
+    """Found in the commit, it would stop the engine; kept, it could never be read over a wire."""
+    async with await landed.connect("memory:") as log:
+        verbs = {Write: log.write, Trim: log.trim, Delete: log.delete, Read: log.read}
+        verb = verbs.get(type(request_), log.feed)
+        answers = await asyncio.gather(
+            log.write(write(1)), verb(request_), log.write(write(2)), return_exceptions=True
+        )
+        assert isinstance(answers[1], LocalProtocolError)
+        assert answers[1].outcome is Outcome.NOT_SENT
+        assert [type(answer) for answer in answers[::2]] == [Landed, Landed]
 
 
 async def test_it_reads_page_after_page():
