@@ -129,12 +129,17 @@ class World:
         return call
 
     def _is_promised(self, request: Request) -> bool:
-        """A call begun now ends within the time that the request was promised."""
-        if not request.began_at:
+        """A call begun now ends within the time that the request's key was promised.
+
+        A key used for another request too is remembered from its first use on, and no longer.
+        """
+        requests = [one for requests in self._plan.callers for one in requests]
+        uses = [one.began_at for one in requests if one.event_id == request.event_id]
+        if not any(uses):
             return True
         policy = self._plan.policy
         promised_s = max(policy.window_s, policy.scan_horizon_s or 0.0)
-        return sim_loop().time() + policy.deadline_s < request.began_at + promised_s
+        return sim_loop().time() + policy.deadline_s < min(filter(None, uses)) + promised_s
 
     async def _look(self, rng: Random) -> None:
         replica, key = rng.choice(self._replicas), rng.choice(self._keys)
