@@ -1,0 +1,19 @@
+"""For tests of programs that use Landed: a recipient that misbehaves as told, crashes, time.
+
+Tower above the handling wing; never imported by it. Start with recipient.py.
+"""
+
+from landed.testing.checks import invariants, no_sockets
+from landed.testing.clock import Clock
+from landed.testing.crash import Crash, crash_at
+from landed.testing.recipient import Fault, FaultyRecipient
+
+__all__ = [
+    "Clock",
+    "Crash",
+    "Fault",
+    "FaultyRecipient",
+    "crash_at",
+    "invariants",
+    "no_sockets",
+]
