@@ -17,6 +17,7 @@ from landed.records import attempts as attempt_records
 from landed.records import effect_actions, receipts, schedule
 from landed.records.actions import Action
 from landed.records.effects import effect_lane
+from landed.records.tables import effects as effect_rows
 from landed.records.tables import schedule as schedule_rows
 from landed.workers.desk import Tempo
 from tests.handling import lives, works
@@ -401,6 +402,21 @@ async def test_a_cancel_in_doubt_seals_and_the_seal_says_what_it_was(ledger_db, 
             assert len(far.requests) == 1
             status, _ = far.act(str(effect.idempotency_key), "", "", effect.payload)
             assert status == (410 if fault == "drop" else 200)
+
+
+@pytest.mark.scenario("AS-71")
+async def test_a_cancel_in_doubt_that_nothing_can_seal_sends_nothing_and_asks_a_person(ledger_db):
+    with far_side(faults=deque(["drop"])) as far:
+        async with works.acme(ledger_db, far, contract=RESEND_ONLY) as acme:
+            effect_id = acme.ask("k1")
+            await acme.executor.run_once()
+            flag = effect_rows.update().values(is_cancel_requested=True)
+            ledger_db.transact(lambda conn: conn.execute(flag))
+            for _ in range(3):
+                await acme.reconciler.run_once()
+            assert acme.see(effect_id).state is State.UNKNOWN
+            assert acme.reviews() == [("doubt", "warning")]
+            assert len(far.requests) == 1
 
 
 async def test_a_stopped_recipient_is_asked_and_not_sent_to(ledger_db):

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -83,32 +84,35 @@ def work(
         as_json=as_json,
         is_migrating=migrate,
     )
-    asyncio.run(_work(ledger, options, note))
+    with suppress(asyncio.CancelledError):  # told twice to end
+        asyncio.run(_work(ledger, options, note))
 
 
 async def _work(ledger: Ledger, options: WorkOptions, note: Note) -> None:
     from landed.workers.desk import Desk
     from landed.workers.worker import Worker, agents_of, lane_of
 
-    await ledger.start(is_migrating=options.is_migrating)
-    desk = Desk(
-        engine=ledger.engine,
-        books=ledger.books,
-        registry=ledger.registry,
-        worker=f"{socket.gethostname()}/{os.getpid()}",
-        note=note,
-        chance=ledger.chance,
-    )
-    agents = agents_of(desk, lanes=options.lanes, slots=options.concurrency)
-    worker = Worker(agents, note=note, grace_s=options.grace_s)
+    # First of all, so that a stop while it starts is a stop in good order as well.
+    ending = _Ending()
     try:
+        await ledger.start(is_migrating=options.is_migrating)
+        desk = Desk(
+            engine=ledger.engine,
+            books=ledger.books,
+            registry=ledger.registry,
+            worker=f"{socket.gethostname()}/{os.getpid()}",
+            note=note,
+            chance=ledger.chance,
+        )
+        agents = agents_of(desk, lanes=options.lanes, slots=options.concurrency)
+        worker = Worker(agents, note=note, grace_s=options.grace_s)
+        ending.stops(worker)
         if options.is_once:
             done = await worker.run_until_idle()
             typer.echo(
                 json.dumps({"done": done}) if options.as_json else f"landed work: {done} done"
             )
             return
-        _stop_at_signals(worker)
         names = [lane_of(agent) for agent in agents]
         typer.echo(
             json.dumps({"working": ledger.name, "lanes": names})
@@ -120,18 +124,28 @@ async def _work(ledger: Ledger, options: WorkOptions, note: Note) -> None:
         ledger.close()
 
 
-def _stop_at_signals(worker: Worker) -> None:
+class _Ending:
     """The first signal stops the worker in good order; a second one does not wait for the grace."""
-    loop = asyncio.get_running_loop()
-    running = asyncio.current_task()
 
-    def _stop() -> None:
-        if worker.health()["is_stopping"] and running is not None:
-            running.cancel()
-        worker.stop()
+    def __init__(self) -> None:
+        self._signals = 0
+        self._worker: Worker | None = None
+        self._running = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._come)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop)
+    def stops(self, worker: Worker) -> None:
+        self._worker = worker
+        if self._signals:
+            worker.stop()
+
+    def _come(self) -> None:
+        self._signals += 1
+        if self._worker is not None:
+            self._worker.stop()
+        if self._signals > 1 and self._running is not None:
+            self._running.cancel()
 
 
 def _both(first: Note, second: Note) -> Note:

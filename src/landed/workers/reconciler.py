@@ -39,6 +39,7 @@ from landed.workers.executor import UNDECLARED_US, Piece, take
 from landed.workers.flow import Flow
 
 _LATER_US: Final = 5_000_000
+_HELD_US: Final = 30_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,12 +305,16 @@ class Reconciler(LaneAgent[Piece]):
             schedule.finish(conn, [piece.claim])
             return
         now_us = desk.now_us(conn)
-        is_resendable = may_resend(effect.doubt, case.contract, now_us=now_us)
         is_known_otherwise = effect.reason == Reason.KEY_CONFLICT.value
-        if effect.state is not State.UNKNOWN or (is_resendable and not is_known_otherwise):
-            # Somebody else has it, it is held, or it was accepted and nobody can be asked.
+        is_resendable = may_resend(effect.doubt, case.contract, now_us=now_us) and not (
+            is_known_otherwise or effect.is_cancel_requested
+        )
+        if effect.state is not State.UNKNOWN or effect.held_by is not None or is_resendable:
+            # Somebody else has it, it or its recipient is held up by a person, or it was accepted
+            # and nobody can be asked.
             if not has_asked:
-                schedule.rearm(conn, desk.books, piece.claim, delay_us=desk.tempo.question_max_us)
+                delay_us = min(desk.tempo.question_max_us, _HELD_US)
+                schedule.rearm(conn, desk.books, piece.claim, delay_us=delay_us)
             return
         delays = desk.delays(effect)
         if deadlines.is_horizon_passed(effect, case.contract, now_us=now_us):

@@ -141,7 +141,7 @@ class Worker:
             for agent in self.agents:
                 done += await agent.run_once()
             total += done
-            if done == 0:
+            if done == 0 or self._life.is_stopping:
                 break
         return total
 
