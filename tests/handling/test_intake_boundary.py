@@ -542,3 +542,20 @@ async def test_a_body_that_does_not_arrive_is_given_up(ledger_db: LedgerDb):
 
 def test_a_secret_is_never_shown():
     assert SECRET.decode() not in repr(StandardWebhooks(keys=(KEY,)))
+
+
+async def test_texts_that_no_database_holds_are_refused(ledger_db: LedgerDb):
+    structured = [
+        b'{"specversion":"1.0","id":"\\ud800","source":"b","type":"c"}',
+        b'{"specversion":"1.0","id":"a\\u0000","source":"b","type":"c"}',
+        b'{"specversion":"1.0","id":"a","source":"b","type":"c","data":"\\ud800"}',
+        b'{"specversion":"1.0","id":"a","source":"b","type":"c","data":{"a":1,"a":2}} tail',
+        b'{"specversion":"1.0","id":"a","source":"b","type":"c","data":' + b"1" * 5000 + b"} x",
+    ]
+    async with door(ledger_db, identity=IdentityRule.CLOUDEVENTS) as at:
+        for body in structured:
+            made = at.webhook(body, content_type="application/cloudevents+json")
+            assert (await at.post(made)).status_code == 400, body[:80]
+        for id in ("%00", "a%00b"):
+            assert (await at.post(at.cloudevent(id))).status_code == 400
+        assert set(at.counts()) <= {"rejections"}
