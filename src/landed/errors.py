@@ -426,6 +426,70 @@ class ClaimLostError(HandlingError):
     """Another worker may hold it: drop the result, undo nothing."""
 
 
+# --- The device's queue -------------------------------------------------------------------------
+
+
+class QueueError(LandedError):
+    """The root of what a device's queue of unsynced events raises."""
+
+
+class QueueFullError(QueueError):
+    """The store is at its limit, or the disk is full. Nothing was saved: sync, then save again."""
+
+    def __init__(self, *, used_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"the queue is full: {used_bytes} of {limit_bytes} bytes are used by events that are "
+            "not synced yet; nothing was saved"
+        )
+        self.used_bytes = used_bytes
+        self.limit_bytes = limit_bytes
+
+
+class EventIdReusedError(QueueError):
+    """An event id that is queued already came again with other content. Nothing was saved."""
+
+
+class SequenceRegressedError(QueueError):
+    """The log holds numbers of this client id that this store never sent, or others' events there.
+
+    The store was restored from a backup or copied. Nothing is sent until ``recover`` has looked.
+    """
+
+    outcome = Outcome.REJECTED
+
+    def __init__(
+        self, *, key: AggregateKey, highest_seq: int, attempted_seq: int, detail: str = ""
+    ) -> None:
+        super().__init__(
+            f"the log has sequence {highest_seq} of this client id on {key}, but this store sent "
+            f"at most {attempted_seq} there{detail}: it was restored or copied; nothing is sent "
+            "until it is recovered"
+        )
+        self.key = key
+        self.highest_seq = highest_seq
+        self.attempted_seq = attempted_seq
+
+
+class SequenceOrderError(QueueError):
+    """The number was consumed by another event: the source does not grow in the order of sending."""
+
+    outcome = Outcome.REJECTED
+
+    def __init__(self, *, key: AggregateKey, client_seq: int) -> None:
+        super().__init__(
+            f"sequence {client_seq} on {key} is not ours: numbers must grow in the order of sending, "
+            "by one writer"
+        )
+        self.key = key
+        self.client_seq = client_seq
+
+
+class DrainFaultError(QueueError):
+    """The log answered what it cannot answer to a queue: a bug, here or there. Nothing is marked."""
+
+    outcome = Outcome.REJECTED
+
+
 # --- Storage ------------------------------------------------------------------------------------
 
 
