@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -33,13 +34,28 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     """Return the real path of a log file, links followed, so that one file has one lock.
 
     Raises:
-        ConfigurationError: no file can be there.
+        ConfigurationError: no file can be there, or what is there is no file of its own.
     """
-    resolved = Path(path).expanduser().resolve()
-    if resolved.is_dir():
-        raise ConfigurationError(f"{resolved} is a directory: name a file in it, such as log.db")
+    try:
+        resolved = Path(path).expanduser().resolve()
+        found = resolved.stat() if resolved.exists() else None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"no file can be at {os.fspath(path)!r}: {error}") from None
     if not resolved.parent.is_dir():
         raise ConfigurationError(f"there is no directory {resolved.parent}: create it first")
+    if found is None:
+        return resolved
+    if stat.S_ISDIR(found.st_mode):
+        raise ConfigurationError(f"{resolved} is a directory: name a file in it, such as log.db")
+    if not stat.S_ISREG(found.st_mode):
+        # A new log would be moved into its place, even into that of a device.
+        raise ConfigurationError(f"{resolved} is no regular file: name another one")
+    if found.st_nlink > 1:
+        # Each name would have a lock and a write-ahead log of its own, over the same pages.
+        raise ConfigurationError(
+            f"{resolved} has {found.st_nlink} names (hard links), and a log must have one: "
+            "remove the others, or copy it"
+        )
     return resolved
 
 

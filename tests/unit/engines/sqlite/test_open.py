@@ -121,6 +121,31 @@ def test_a_lost_file_whose_write_ahead_log_is_left_is_not_begun_anew(path: Path)
     assert not path.exists()
 
 
+def test_what_is_no_regular_file_is_not_replaced_by_one(path: Path) -> None:
+    os.mkfifo(path)
+    assert "is no regular file" in refusal(path, ConfigurationError)
+    assert path.is_fifo()
+
+
+def test_a_file_with_two_names_is_refused_for_each_would_have_a_lock_of_its_own(
+    path: Path,
+) -> None:
+    with opened(path):
+        pass
+    other = path.with_name("other.db")
+    other.hardlink_to(path)
+    assert "has 2 names" in refusal(path, ConfigurationError)
+    assert "has 2 names" in refusal(other, ConfigurationError)
+    other.unlink()
+    with opened(path) as log:
+        log.write(key(1), 1)
+
+
+def test_a_path_that_no_file_can_have_is_told_plainly() -> None:
+    for impossible in ("a\0b", "x" * 5000):
+        assert "no file can be at" in refusal(Path(impossible), ConfigurationError)
+
+
 def test_a_creation_that_was_cut_short_is_begun_anew(path: Path) -> None:
     path.touch()
     path.with_name("log.db.new").write_bytes(b"half")
