@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
@@ -12,7 +13,13 @@ from landed.client.pages import batches_of
 from landed.client.shape import check_shape, check_values, from_the_start
 from landed.engines.ask import ask
 from landed.engines.port import Engine
-from landed.errors import LandedError, OutcomeUnknownError, PoolClosedError, ReadTimeoutError
+from landed.errors import (
+    ConfigurationError,
+    LandedError,
+    OutcomeUnknownError,
+    PoolClosedError,
+    ReadTimeoutError,
+)
 from landed.ids import AggregateKey
 from landed.log import (
     Answer,
@@ -46,6 +53,8 @@ class EmbeddedLog:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
 
     async def write(self, write: Write, *, timeout_s: float | None = None) -> Landed:
         """Append, all or nothing. See ``Log.write``."""
@@ -135,6 +144,7 @@ class EmbeddedLog:
     async def _ask(self, request: Request, timeout_s: float | None) -> Answer | None:
         """Submit, and wait that long; None if the time was up first."""
         self._refuse_if_closed()
+        self._check_home()
         check_values(request)
         future: asyncio.Future[Answer | None] = ask(self._engine, request)  # type: ignore[assignment]
         if timeout_s is None or future.done():
@@ -145,6 +155,20 @@ class EmbeddedLog:
             return await future
         finally:
             timer.cancel()
+
+    def _check_home(self) -> None:
+        """Refuse a second event loop, which would wait for ever, and a child that has no threads.
+
+        Raises:
+            ConfigurationError: it is called from another loop or process than before.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise ConfigurationError("this log belongs to another event loop; open one a loop")
+        if self._process != os.getpid():
+            raise ConfigurationError("this log belongs to the parent process; use landed serve")
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:

@@ -1,6 +1,8 @@
 """A log in this process raises, waits and pages like one far away."""
 
 import asyncio
+import os
+import threading
 
 import pytest
 
@@ -10,6 +12,7 @@ from landed.client.log import for_decisions
 from landed.engines.port import LogIdentity
 from landed.errors import (
     AggregateMissingError,
+    ConfigurationError,
     LocalProtocolError,
     MalformedWriteError,
     Outcome,
@@ -159,6 +162,27 @@ async def test_one_callers_impossible_value_harms_nobody_else(request_):
         assert isinstance(answers[1], LocalProtocolError)
         assert answers[1].outcome is Outcome.NOT_SENT
         assert [type(answer) for answer in answers[::2]] == [Landed, Landed]
+
+
+async def test_another_event_loop_is_refused_instead_of_kept_waiting(monkeypatch):
+    engine = ScriptedEngine(Landed((1,)))
+    log = EmbeddedLog(engine)
+    await log.write(write())
+    told = []
+
+    def elsewhere():
+        with pytest.raises(ConfigurationError) as raised:
+            asyncio.run(log.write(write()))
+        told.append(str(raised.value))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert told == ["this log belongs to another event loop; open one a loop"]
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ConfigurationError, match="parent process"):
+        await log.read(read())
+    assert engine.requests == [write()]
 
 
 async def test_it_reads_page_after_page():
