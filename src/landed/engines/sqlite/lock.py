@@ -18,10 +18,11 @@ class FileLock:
     process, so that a second opening in the same process is refused too.
     """
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_advice", "_descriptor", "_path")
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, *, advice: str = "use landed serve to share it") -> None:
         self._path = log.with_name(log.name + ".lock")
+        self._advice = advice
         self._descriptor: int | None = None
 
     def take(self) -> None:
@@ -50,7 +51,7 @@ class FileLock:
                 ) from None
             whose = f"in use by pid {owner}" if owner else "in use by another process"
             raise StorageInUseError(
-                f"{self._path.with_suffix('')} is {whose}: use landed serve to share it"
+                f"{self._path.with_suffix('')} is {whose}: {self._advice}"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
