@@ -68,6 +68,7 @@ class Ledger(Declarations):
             ``LANDED_DIGEST_KEY``, ``LANDED_DIGEST_KEY_FILE``, or a file beside a SQLite database.
         clock: for tests.
         note: takes the facts that logs and metrics are made from.
+        is_relaxed: start even on a database that may lose acknowledged commits.
     """
 
     def __init__(
