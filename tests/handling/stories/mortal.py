@@ -16,11 +16,23 @@ from tests.handling.stories.billing import billing
 _processes.set_forkserver_preload(["tests.handling.crash_child", "tests.handling.stories.mortal"])
 
 
-def killed(point: str, db: LedgerDb, bank: FaultyRecipient, bus: Path) -> bool:
-    """Receive one invoice and work, until SIGKILL at the point; says whether it was acknowledged."""
+def killed(
+    point: str,
+    db: LedgerDb,
+    bank: FaultyRecipient,
+    bus: Path,
+    *,
+    invoices: int = 1,
+    passes: int = 0,
+) -> bool:
+    """Receive invoices and work, until SIGKILL at the point; says whether one was acknowledged.
+
+    ``passes``: how often the point is passed unharmed first.
+    """
+    crash_point = (point, passes)
     reader, writer = _processes.Pipe(duplex=False)
     process = _processes.Process(
-        target=_main, args=(point, db.dialect, db.url, bank.port, str(bus), writer)
+        target=_main, args=(crash_point, db.dialect, db.url, bank.port, str(bus), invoices, writer)
     )
     with _import_path():
         process.start()
@@ -38,15 +50,21 @@ def killed(point: str, db: LedgerDb, bank: FaultyRecipient, bus: Path) -> bool:
         reader.close()
 
 
-def _main(point: str, dialect: str, url: str, port: int, bus: str, told: Connection) -> None:
-    asyncio.run(_live(point, dialect, url, port, Path(bus), told))
-
-
-async def _live(point: str, dialect: str, url: str, port: int, bus: Path, told: Connection) -> None:
+def _main(
+    crash: tuple[str, int], dialect: str, url: str, port: int, bus: str, n: int, told: Connection
+) -> None:
     db = LedgerDb(dialect, url, Books(LEDGER, DIGEST_KEY), open_engine(url))
+    asyncio.run(_live(crash, db, port, Path(bus), n, told))
+
+
+async def _live(
+    crash: tuple[str, int], db: LedgerDb, port: int, bus: Path, invoices: int, told: Connection
+) -> None:
+    point, passes = crash
     bank = FaultyRecipient()
     bank.port = port  # it lives in the other process
-    async with billing(db, bank, bus, note=crash_at(point)) as service:
-        answer = await service.invoice()
-        told.send(answer.status_code)
+    async with billing(db, bank, bus, note=crash_at(point, passes=passes)) as service:
+        for number in range(invoices):
+            answer = await service.invoice(f"e{number + 1}", id=f"{481 + number}")
+            told.send(answer.status_code)
         await service.work()
