@@ -12,6 +12,17 @@ from dataclasses import dataclass, fields, replace
 from landed.errors import ConfigurationError
 
 MIB = 1024 * 1024
+_AT_LEAST_ONE = (
+    "max_request_size",
+    "max_frame_size",
+    "group_writes_max",
+    "queued_writes_max",
+    "queued_bytes_max",
+    "readers_max",
+    "connections_max",
+    "connection_requests_max",
+)
+"""With 0 of them a process would start and serve nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +85,16 @@ class Limits:
     closing over unread input sends a reset, which can destroy the answer."""
     shutdown_grace_s: float = 10.0
     """After SIGTERM, what was received whole is finished within this time."""
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing could be served with.
+
+        Raises:
+            ConfigurationError: a bound of 0 that has to be 1 or more.
+        """
+        for name in _AT_LEAST_ONE:
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is 1 or more: {getattr(self, name)}")
 
 
 def with_settings(limits: Limits, settings: Iterable[str]) -> Limits:

@@ -16,7 +16,13 @@ def demo(
     *,
     port: Annotated[
         int,
-        typer.Option("--port", envvar="LANDED_DEMO_PORT", help="Of the page. Port 0 picks one."),
+        typer.Option(
+            "--port",
+            envvar="LANDED_DEMO_PORT",
+            min=0,
+            max=65_535,
+            help="Of the page. Port 0 picks one.",
+        ),
     ] = 8300,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens.")] = False,
 ) -> None:

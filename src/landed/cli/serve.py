@@ -119,7 +119,8 @@ def parse_address(text: str, flag: str) -> Address:
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     is_bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not bare or (":" in bare) != is_bracketed or not port.isdecimal():
+    is_number = port.isascii() and port.isdecimal()
+    if not colon or not bare or (":" in bare) != is_bracketed or not is_number:
         raise ConfigurationError(f"{flag} takes HOST:PORT, such as {DEFAULT_LISTEN}: {text!r}")
     if int(port) > 65_535:
         raise ConfigurationError(f"{flag}: there is no port {port}")

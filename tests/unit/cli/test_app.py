@@ -102,3 +102,12 @@ def test_a_flag_wins_over_the_environment_and_the_environment_over_the_default(
     monkeypatch.setenv("LANDED_SET", "a=1 b=2")
     assert (0, "20 ['a=1', 'b=2']\n", "") == run(capsys, "show")
     assert (0, "30 ['c=3']\n", "") == run(capsys, "show", "--page-size", "30", "--set", "c=3")
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "http"])
+def test_the_demo_refuses_what_is_no_port(capsys, monkeypatch, tmp_path, port):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LANDED_DEMO_PORT", port)
+    code, _, err = run(capsys, "demo")
+    assert (2, True) == (code, "Invalid value" in err)
+    assert list(tmp_path.iterdir()) == []

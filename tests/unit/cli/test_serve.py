@@ -31,7 +31,19 @@ def test_an_address_is_read_and_printed_the_same(text, address):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10000", ":10000", "host:", "host:x", "host:-1", "host:65536", "::1:80", "[::1]"]
+    "text",
+    [
+        "",
+        "10000",
+        ":10000",
+        "host:",
+        "host:x",
+        "host:-1",
+        "host:65536",
+        "::1:80",
+        "[::1]",
+        "host:٣",
+    ],
 )
 def test_what_is_no_address_is_said(text):
     with pytest.raises(ConfigurationError, match="--listen"):
@@ -57,6 +69,9 @@ def test_beyond_loopback_it_listens_only_if_told_aloud(capsys, flag, address):
         (["--engine", "memory:", "--set", "nonsense=1"], "idle_timeout_s"),
         (["--engine", "memory:", "--set", "idle_timeout_s=soon"], "idle_timeout_s"),
         (["--engine", "memory:", "--set", "num_shards=0"], "shards"),
+        (["--engine", "memory:", "--set", "readers_max=0"], "readers_max is 1 or more"),
+        (["--engine", "memory:", "--set", "connections_max=0"], "connections_max is 1 or more"),
+        (["--engine", "memory:", "--set", "queued_writes_max=0"], "queued_writes_max is 1"),
         (["--engine", "memory:", "--loop", "gevent"], "uvloop"),
     ],
 )
