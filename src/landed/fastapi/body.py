@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from landed.fastapi.problems import ProblemError, refuse
 
@@ -77,10 +78,14 @@ async def _read(request: Request, bytes_max: int) -> bytes:
     if length.isdecimal() and int(length[:20]) > bytes_max:
         raise _too_large(bytes_max)
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > bytes_max:
-            raise _too_large(bytes_max)
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > bytes_max:
+                raise _too_large(bytes_max)
+    except ClientDisconnect:
+        # Nobody is there to read this; but a caller who hangs up is no bug of the service.
+        raise refuse("BAD_REQUEST", "the caller went away before the body was whole") from None
     return bytes(data)
 
 

@@ -75,7 +75,7 @@ def add_headers(headers: MutableHeaders, scope: MutableMapping[str, Any], replic
     if key is not None:
         headers.setdefault("Idempotency-Key", key)
         headers.setdefault("Idempotency-Replayed", "false")
-        headers.setdefault("Idempotency-Window", f"{replica.window_s:g}")
+        headers.setdefault("Idempotency-Window", f"{replica.window_s:.15g}")
 
 
 def _readable_key(scope: MutableMapping[str, Any]) -> str | None:

@@ -8,14 +8,14 @@ from uuid import UUID
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, HTTPException, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel
 
 from landed.client.embedded import EmbeddedLog
 from landed.commands import Command, NewEvent, Policy, ServiceIdentity, fingerprint
 from landed.engines.memory import open_memory
 from landed.errors import OutcomeUnknownError
-from landed.fastapi import ProblemError, RequestKey, SafeWrites, problem_documents
+from landed.fastapi import ProblemError, RequestKey, SafeWrites, problem_documents, read_json
 from landed.ids import AggregateKey
 from landed.limits import Limits
 from landed.log import Read
@@ -183,3 +183,25 @@ def test_problem_errors_name_themselves():
 
     with pytest.raises(ProblemError, match="CONFLICT"):
         raise refuse("CONFLICT")
+
+
+async def test_a_caller_who_hangs_up_in_the_middle_of_a_body_is_no_bug():
+    messages = [
+        {"type": "http.request", "body": b'{"by":', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive():
+        return messages.pop(0)
+
+    scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
+    with pytest.raises(ProblemError) as raised:
+        await read_json(Request(scope, receive))
+    assert raised.value.problem.code == "BAD_REQUEST"
+
+
+@pytest.mark.parametrize("window_s", [90, 100.5, 604_800, 2_592_000])
+async def test_the_window_is_told_as_a_plain_number(window_s):
+    async with counting(policy=Policy(window_s=window_s)) as (_, http):
+        told = (await add(http, 5)).headers["idempotency-window"]
+    assert told == str(window_s)
