@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from landed.errors import ConfigurationError
@@ -43,6 +44,9 @@ class Policy:
         for name in ("deadline_s", "attempt_timeout_s", "backoff_first_s", "window_s"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} must be above 0")
+        for name in ("window_s", "window_margin_s", "backoff_max_s"):
+            if not math.isfinite(getattr(self, name)):
+                raise ConfigurationError(f"{name} must be a number of seconds")
         if self.window_margin_s < 0 or self.backoff_max_s < self.backoff_first_s:
             raise ConfigurationError("a margin is not negative; backoff_max_s is the longest pause")
         if self.deadline_s + self.window_margin_s > self.window_s:

@@ -30,6 +30,9 @@ def test_the_defaults_are_the_published_ones() -> None:
         {"backoff_first_s": 2.0},
         {"scan_horizon_s": 0.0},
         {"deadline_s": float("nan")},
+        {"window_margin_s": float("nan")},
+        {"backoff_max_s": float("nan")},
+        {"window_s": float("inf")},
     ],
 )
 def test_a_deadline_that_outlives_the_window_is_refused(wrong: dict[str, float]) -> None:
