@@ -223,6 +223,8 @@ class AccountService:
 
 async def _lines(changes: Changes) -> AsyncIterator[bytes]:
     """What one live stream says: a resync, then changes, and a comment when it was silent."""
+    if changes.is_full:
+        return  # others came in the same moment; whoever is sent away so soon comes again
     with changes.listening() as listener:
         while not listener.is_closed:
             try:

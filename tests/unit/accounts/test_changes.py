@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from landed.accounts import changes as changes_room
 from landed.accounts.changes import WAITING_ACCOUNTS_MAX, Change, Changes, Listener
 from landed.accounts.history import history_of
 from landed.commands import Seen
@@ -168,3 +169,13 @@ async def test_history_shows_nothing_newer_than_the_balance_beside_it():
         history = await history_of(fleet.log, X, Seen(3, 2), from_version=1, limit=10)
         assert [event.aggregate_version for event in history.events] == [1, 2]
         assert (history.balance_cents, history.next_version) == (3, None)
+
+
+async def test_streams_that_come_at_once_are_no_more_than_may_be(monkeypatch):
+    monkeypatch.setattr(changes_room, "LISTENERS_MAX", 1)
+    async with replicas() as fleet:
+        service = fleet.services[0]
+        async with listening(service) as one, listening(service) as other:
+            await asyncio.sleep(1)
+            told = one.lines.qsize(), other.lines.qsize()
+        assert sorted(map(bool, told)) == [False, True]
