@@ -19,6 +19,7 @@ from landed.cli.doctor import doctor
 from landed.cli.explain import explain
 from landed.cli.explore import explore
 from landed.cli.migrate import migrate
+from landed.cli.offline import offline
 from landed.cli.quarantine import quarantine
 from landed.cli.receive import receive
 from landed.cli.repair import log
@@ -53,6 +54,7 @@ app.command()(receive)
 app.command()(serve)
 app.command()(work)
 app.add_typer(log)
+app.add_typer(offline)
 app.add_typer(quarantine)
 app.add_typer(retention)
 app.add_typer(run_)
