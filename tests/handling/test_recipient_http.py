@@ -135,3 +135,14 @@ async def test_a_sender_in_doubt_asks_and_seals(ledger_db):
         assert (acted.status_code, acted.content) == (409, b'{"charge":1}')
         await bank.client.post("/landed/keys/k2/seal")
         assert (await bank.client.get("/landed/keys/k2")).json() == {"state": "sealed"}
+
+
+async def test_a_stored_refusal_is_never_mistaken_for_an_act(ledger_db):
+    async with api(ledger_db) as bank:
+        assert (await bank.charge("k", b"declined")).status_code == 402
+        found = await bank.client.get("/landed/keys/k")
+        assert (found.status_code, found.headers["landed-key-state"]) == (404, "refused")
+        sealed = await bank.client.post("/landed/keys/k/seal")
+        assert (sealed.status_code, sealed.headers["landed-key-state"]) == (200, "refused")
+        assert (await bank.charge("k", b"declined")).headers["landed-replayed"] == "true"
+        assert bank.count() == 0

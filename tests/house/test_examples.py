@@ -13,6 +13,7 @@ SAYS = {
     "01_first_write.py": ["How.FRESH", "How.ORIGINAL", "(5,)"],
     "02_lost_answer.py": ["booked for Ann at version 1 - original", "Ann has it", "version=1"],
     "05_webhook_to_effect.py": ["Seen(", "ambiguous", "1 request(s) and made 1 charge"],
+    "06_recipient_api.py": ["481: 422", "482: 410", "charges made: 1"],
     "04_transfer.py": ["(6, 4)", "How.FRESH", "How.ORIGINAL", "6 in store"],
 }
 

@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 _TRIES: Final = 3
+_REFUSED: Final = "refused"
+"""The state of a key whose stored answer says that nothing was done. Asked about, it is answered as
+if absent, and sealed as if it never acted: a sender who reads only statuses confirms nothing."""
 _RETRYABLE_STATES: Final = frozenset({"40001", "40P01"})
 
 
@@ -204,6 +207,8 @@ class Recipient:
             )
         except RequestRefusedError as refused:
             return problem(refused)
+        if self._is_refusal(found):
+            return _told(found, 404, _REFUSED)
         return _told(found, 404 if found.state is KeyState.ABSENT else 200)
 
     async def _seal(self, request: Request) -> Response:
@@ -217,7 +222,13 @@ class Recipient:
             )
         except RequestRefusedError as refused:
             return problem(refused)
+        if self._is_refusal(found):
+            return _told(found, 200, _REFUSED)
         return _told(found, 200 if found.state is KeyState.SEALED else 409)
+
+    def _is_refusal(self, found: Found) -> bool:
+        """What is on record is that nothing was done, and nothing will be: as good as a seal."""
+        return found.answer is not None and found.answer.status in self.promises.refusals
 
 
 async def _read(request: Request) -> bytes:
@@ -229,9 +240,9 @@ async def _read(request: Request) -> bytes:
     return bytes(body)
 
 
-def _told(found: Found, status_code: int) -> Response:
-    """The state in a header; the stored answer as the body, where it acted."""
-    headers = {"Landed-Key-State": found.state.value}
+def _told(found: Found, status_code: int, state: str | None = None) -> Response:
+    """The state in a header; the stored answer as the body, where there is one."""
+    headers = {"Landed-Key-State": state or found.state.value}
     if found.answer is None:
         return JSONResponse({"state": found.state.value}, status_code, headers)
     headers["Landed-Answer-Status"] = str(found.answer.status)
