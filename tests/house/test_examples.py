@@ -14,6 +14,9 @@ SAYS = {
     "02_lost_answer.py": ["booked for Ann at version 1 - original", "Ann has it", "version=1"],
     "05_webhook_to_effect.py": ["Seen(", "ambiguous", "1 request(s) and made 1 charge"],
     "06_recipient_api.py": ["481: 422", "482: 410", "charges made: 1"],
+    "07_field_notes.py": ["saved as 2", "(waiting)", "2 landed, 0 left"],
+    "08_two_devices.py": ["Ann sees  To the glacier", "both see  To the lake ['rope', 'tent']"],
+    "09_outbox_worker.py": ["was there already", "killed at 6 places: one number a row"],
     "04_transfer.py": ["(6, 4)", "How.FRESH", "How.ORIGINAL", "6 in store"],
 }
 

@@ -10,7 +10,7 @@ from landed.offline.entry import Blocked, Entry, QueueLimits, Saved, Status
 from landed.offline.face import AsyncQueue, Queue
 from landed.offline.look import status_of
 from landed.offline.recovery import Recovered
-from landed.offline.restart import assert_restart_stable
+from landed.offline.restart import Worker, assert_restart_stable
 from landed.offline.saving import Saving
 from landed.offline.sources import (
     Sequence,
@@ -36,6 +36,7 @@ __all__ = [
     "SequencedWriter",
     "Status",
     "Synced",
+    "Worker",
     "Written",
     "assert_restart_stable",
     "from_row",
