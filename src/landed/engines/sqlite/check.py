@@ -11,6 +11,7 @@ from typing import Any, Final
 from landed.engines.sqlite.file import check_header, connect, read_meta, resolve, translated
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_entry, find_head_by_number, find_mark
+from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.row import (
     ENTRY_COLUMNS,
     HEAD_COLUMNS,
@@ -68,6 +69,7 @@ def verify(path: str | PathLike[str], *, progress: Progress = lambda _done, _all
     try:
         if not check_header(real):
             raise ConfigurationError(f"{real} is empty")  # the lock must go
+        check_recovered(real)
         connection = connect(real, cache_kib=_CACHE_KIB)
         try:
             read_meta(connection, real)

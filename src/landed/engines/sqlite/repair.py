@@ -15,6 +15,7 @@ from landed.engines.sqlite.file import check_header, connect, read_meta, resolve
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_head, find_mark
 from landed.engines.sqlite.page import walk_life
+from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.row import HeadRow, head_row, mark_row, meta_row, pair_of
 from landed.engines.sqlite.tail import check_tail
 from landed.errors import ConfigurationError
@@ -155,6 +156,7 @@ def _closed_log(path: str | PathLike[str]) -> Iterator[sqlite3.Connection]:
     try:
         if not check_header(real):
             raise ConfigurationError(f"{real} is empty")  # the lock must go
+        check_recovered(real)
         connection = connect(real, cache_kib=_CACHE_KIB, is_writer=True)
         try:
             read_meta(connection, real)

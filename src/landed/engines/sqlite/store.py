@@ -25,6 +25,7 @@ from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_head, find_mark
 from landed.engines.sqlite.page import read_feed, read_page
 from landed.engines.sqlite.reclaim import reclaim
+from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.tail import check_tail
 from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
@@ -92,6 +93,7 @@ class SqliteStore:
     def _open(self) -> tuple[int, int]:
         if not check_header(self._path):
             create(self._path, self._limits)
+        check_recovered(self._path)
         writer = self._writer = connect(self._path, cache_kib=_WRITER_CACHE_KIB, is_writer=True)
         settings = read_meta(writer, self._path)
         check_frozen(settings, self._limits, self._path)

@@ -10,7 +10,7 @@ import pytest
 
 from landed.engines.sqlite.check import verify
 from landed.engines.sqlite.row import ENTRY_COLUMNS, HEAD_COLUMNS
-from landed.errors import StorageError
+from landed.errors import StorageDamagedError, StorageError
 from landed.ids import AggregateKey, ClientId
 from landed.log import FeedPage, FeedRead, Life, Read, ReadFilters
 from tests.unit.engines.sqlite.logfile import BUDGET, A, B, LogFile, key, opened, raw
@@ -294,6 +294,35 @@ def test_a_torn_last_commit_is_absent_as_a_whole(path: Path) -> None:
             found = [log.batches(one)[-1].events[0].client_seq == 400 for one in (KEYS[0], key(50))]
             assert [cut == after] * 2 == found
             assert (log.mark(key(1), A) == 400) == (cut == after)
+
+
+@pytest.mark.scenario("SC-73")
+def test_a_flipped_bit_in_the_write_ahead_log_takes_no_later_commit_with_it(path: Path) -> None:
+    """SQLite alone would open the file without what was acknowledged after the flipped bit."""
+    with opened(path) as log:
+        log.write(key(1), 101)
+        sizes = [Path(f"{path}-wal").stat().st_size]
+        for seq in range(102, 106):
+            log.write(key(1), seq)
+            sizes.append(Path(f"{path}-wal").stat().st_size)
+        content, wal = path.read_bytes(), Path(f"{path}-wal").read_bytes()
+    killed = path.with_name("killed.db")
+    for at in {*range(sizes[0], sizes[-1], 997), sizes[0] + 9, sizes[-2] - 1}:
+        flipped = bytearray(wal)
+        flipped[at] ^= 1
+        Path(f"{killed}-shm").unlink(missing_ok=True)
+        killed.write_bytes(content)
+        Path(f"{killed}-wal").write_bytes(flipped)
+        if at < sizes[-2]:
+            for _ in range(2):  # what shows the damage is still there after a refusal
+                with pytest.raises(StorageDamagedError, match="-wal is damaged"), opened(killed):
+                    pass
+            with pytest.raises(StorageDamagedError, match="-wal is damaged"):
+                verify(killed)
+            assert bytes(flipped) == Path(f"{killed}-wal").read_bytes()
+        else:  # the last commit: what a power cut leaves looks the same
+            with opened(killed) as log:
+                assert 104 == log.batches(key(1))[-1].events[0].client_seq
 
 
 def test_a_damaged_entry_ends_the_feed_page_before_it(path: Path) -> None:
