@@ -1,6 +1,6 @@
 """``make bench``: every ratio in one run, as a table and as JSON in ``benchmarks/results``.
 
-python -m benchmarks                       everything, about five minutes on a quiet machine
+python -m benchmarks                       everything, about six minutes on a quiet machine
 python -m benchmarks engine age --quick    some of it, small
 python -m benchmarks age --big             ten million events as well
 """
@@ -18,7 +18,7 @@ from typing import Any, Final
 from benchmarks.report import RESULTS, Plan, Report, machine, save
 from rich.console import Console
 
-NAMES: Final = ("engine", "server", "loop", "age", "memory")
+NAMES: Final = ("engine", "server", "loop", "age", "memory", "offline")
 
 
 def main() -> None:

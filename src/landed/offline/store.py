@@ -68,6 +68,8 @@ class Store:
         self._turn = threading.RLock()
         self._is_closed = False
         self._lock: FileLock | None = None
+        self._room = 0
+        """Bytes that may be saved before the file is measured again."""
         prepare(connection, name, client_id)
         page = connection.execute("PRAGMA page_size").fetchone()[0]
         self._page_bytes: int = page
@@ -192,12 +194,18 @@ class Store:
             )
 
     def _make_room(self, sql: sqlite3.Connection, needed: int) -> None:
-        if self._used(sql) + needed <= self.limits.disk_bytes_max:
-            return
-        self._prune(sql)
-        used = self._used(sql)
-        if used + needed > self.limits.disk_bytes_max:
-            raise QueueFullError(used_bytes=used, limit_bytes=self.limits.disk_bytes_max)
+        """Refuse at the limit. The file is measured only when the last measure is used up."""
+        limit = self.limits.disk_bytes_max
+        if self._room < needed:
+            used = self._used(sql)
+            if used + needed > limit:
+                self._prune(sql)
+                used = self._used(sql)
+                if used + needed > limit:
+                    raise QueueFullError(used_bytes=used, limit_bytes=limit)
+            # Half of it: pages fill unevenly, and the application has tables here too.
+            self._room = max(needed, (limit - used) // 2)
+        self._room -= needed
 
     def _used(self, sql: sqlite3.Connection) -> int:
         (pages,) = sql.execute("PRAGMA page_count").fetchone()
