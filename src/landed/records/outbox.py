@@ -73,27 +73,25 @@ def add(conn: Connection, books: Books, messages: Sequence[Message]) -> list[UUI
     at = books.at(conn)
     ids = [books.new_id() for _ in messages]
     conn.execute(
-        insert(outbox).values(
-            [
-                {
-                    "outbox_id": outbox_id,
-                    "kind": message.kind,
-                    "destination": message.destination,
-                    "message_id": message.message_id,
-                    "cause_kind": message.cause_kind,
-                    "cause_id": message.cause_id,
-                    "type": message.type,
-                    "order_domain": message.order_domain,
-                    "order_key": message.order_key,
-                    "order_seq": message.order_seq,
-                    "headers": message.headers,
-                    "body": message.body,
-                    "created_at": at,
-                    "origin": message.origin,
-                }
-                for outbox_id, message in zip(ids, messages, strict=True)
-            ]
-        )
+        insert(outbox).values(created_at=at),
+        [
+            {
+                "outbox_id": outbox_id,
+                "kind": message.kind,
+                "destination": message.destination,
+                "message_id": message.message_id,
+                "cause_kind": message.cause_kind,
+                "cause_id": message.cause_id,
+                "type": message.type,
+                "order_domain": message.order_domain,
+                "order_key": message.order_key,
+                "order_seq": message.order_seq,
+                "headers": message.headers,
+                "body": message.body,
+                "origin": message.origin,
+            }
+            for outbox_id, message in zip(ids, messages, strict=True)
+        ],
     )
     schedule.put(
         conn,

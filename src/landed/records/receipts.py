@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Boolean, Connection, bindparam, case, insert, null, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.deliveries.classify import (
@@ -130,7 +130,6 @@ def _insert_receipts(
 ) -> set[UUID]:
     dialect = postgresql if is_postgres(conn.dialect) else sqlite
     at = books.at(conn)
-    mark = ingest_mark()
     rows = [
         {
             "receipt_id": receipt_id,
@@ -144,7 +143,6 @@ def _insert_receipts(
             "subject": a.event.subject,
             "occurred_at": a.event.occurred_us,
             "signed_at": a.verified.signed_us,
-            "received_at": at,
             "fingerprint_form": a.fingerprint.form,
             "fingerprint": a.fingerprint.digest,
             "size_bytes": len(a.event.data),
@@ -158,18 +156,24 @@ def _insert_receipts(
             "disposition_reason": _reason(a.disposition),
             "origin": a.origin,
             "sequence": a.event.sequence,
-            "settled_at": at if isinstance(a.disposition, IgnoredEvent) else None,
-            "settled_mark": mark if isinstance(a.disposition, IgnoredEvent) else None,
+            "is_over": isinstance(a.disposition, IgnoredEvent),
         }
         for a, digest, receipt_id in zip(arrivals, digests, ids, strict=True)
     ]
     # In one order everywhere, or two groups that share two events could wait for each other.
     rows.sort(key=lambda row: str(row["identity_digest"]))
+    is_over = bindparam("is_over", type_=Boolean)
+    # One text for groups of every size, so that it is compiled once.
     result = conn.execute(
         dialect.insert(receipts)
-        .values(rows)
+        .values(
+            received_at=at,
+            settled_at=case((is_over, at), else_=null()),
+            settled_mark=case((is_over, ingest_mark()), else_=null()),
+        )
         .on_conflict_do_nothing(index_elements=["identity_digest"])
-        .returning(receipts.c.receipt_id)
+        .returning(receipts.c.receipt_id),
+        rows,
     )
     return set(result.scalars())
 
@@ -206,7 +210,7 @@ def _keep_payloads(conn: Connection, fresh: Sequence[tuple[UUID, Arrival]]) -> N
             case _:
                 pass
     if rows:
-        conn.execute(insert(payloads).values(rows))
+        conn.execute(insert(payloads), rows)
 
 
 def _quarantine(conn: Connection, books: Books, fresh: Sequence[tuple[UUID, Arrival]]) -> None:

@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     Row,
     and_,
+    bindparam,
     delete,
     exists,
     insert,
@@ -67,14 +69,17 @@ def put(conn: Connection, books: Books, works: Sequence[Work]) -> None:
             "subject_id": work.subject_id,
             "group_key": work.group_key,
             "group_seq": work.group_seq,
-            "ready_at": None if work.delay_us is None else at + work.delay_us,
+            "after_us": work.delay_us,
         }
         for work in works
     ]
-    if is_postgres(conn.dialect):
-        conn.execute(postgresql.insert(schedule).values(rows).on_conflict_do_nothing())
-    else:
-        conn.execute(sqlite.insert(schedule).values(rows).on_conflict_do_nothing())
+    dialect = postgresql if is_postgres(conn.dialect) else sqlite
+    conn.execute(
+        dialect.insert(schedule)
+        .values(ready_at=at + bindparam("after_us", type_=BigInteger))
+        .on_conflict_do_nothing(),
+        rows,
+    )
 
 
 def claim(
