@@ -6,7 +6,7 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -156,7 +156,9 @@ def _build(draft: Path, limits: Limits) -> None:
         connection.close()
 
 
-def connect(path: Path, *, cache_kib: int, is_writer: bool = False) -> sqlite3.Connection:
+def connect(
+    path: Path, *, cache_kib: int, is_writer: bool = False, mode: Literal["ro", "rw"] = "rw"
+) -> sqlite3.Connection:
     """Open a connection, set as every connection of the product is.
 
     Transactions are begun and ended by hand: the module's own idea of them would begin one by
@@ -168,7 +170,7 @@ def connect(path: Path, *, cache_kib: int, is_writer: bool = False) -> sqlite3.C
     """
     try:
         connection = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=rw",
+            f"file:{quote(str(path))}?mode={mode}",
             uri=True,
             isolation_level=None,
             timeout=BUSY_TIMEOUT_S,

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final
-from urllib.parse import quote
 
-from landed.engines.sqlite.file import translated
+from landed.engines.sqlite.file import connect, translated
 from landed.errors import StorageDamagedError
 
+_CACHE_KIB: Final = 64
 _HEADER_BYTES: Final = 32
 _FRAME_HEADER_BYTES: Final = 24
 _SALT: Final = slice(16, 24)
@@ -44,8 +44,7 @@ def check_recovered(path: Path) -> None:
     if not path.with_name(path.name + "-wal").exists():
         return
     try:
-        look = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
-        with closing(look):
+        with closing(connect(path, cache_kib=_CACHE_KIB, mode="ro")) as look:
             look.execute("SELECT count(*) FROM sqlite_master").fetchone()
             _check_frames(path)
     except sqlite3.Error as error:
