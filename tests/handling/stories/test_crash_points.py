@@ -18,7 +18,7 @@ from landed.testing import Crash, FaultyRecipient, crash_at
 from tests.handling.conftest import LedgerDb
 from tests.handling.stories.billing import billing
 from tests.handling.stories.mortal import killed
-from tests.handling.stories.test_essential import bank, bus, is_done_once
+from tests.handling.stories.test_essential import SQLITE_FIRST, bank, bus, is_done_once
 
 __all__ = ["bank", "bus"]  # fixtures
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.scenario("KP-11")
-@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+@SQLITE_FIRST
 async def test_killed_between_two_publications_both_go_out_under_their_own_ids(
     ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path
 ):
@@ -46,7 +46,7 @@ async def test_killed_between_two_publications_both_go_out_under_their_own_ids(
 
 
 @pytest.mark.scenario("KP-23")
-@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+@SQLITE_FIRST
 async def test_killed_between_a_lookups_answer_and_its_record_it_is_asked_again(
     ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path
 ):
@@ -60,7 +60,7 @@ async def test_killed_between_a_lookups_answer_and_its_record_it_is_asked_again(
 
 
 @pytest.mark.scenario("KP-25")
-@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+@SQLITE_FIRST
 async def test_killed_while_reaping_it_is_reaped_once(
     ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path
 ):
@@ -103,7 +103,7 @@ async def test_a_seal_whose_answer_is_lost_is_asked_for_again_and_is_one_seal(
 
 @pytest.mark.scenario("KP-30", "AS-76")
 @pytest.mark.parametrize("point", ["KP-4", "KP-16", "KP-18"])
-@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+@SQLITE_FIRST
 async def test_a_schedule_that_is_lost_with_the_process_costs_nothing(
     ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path, point: str
 ):

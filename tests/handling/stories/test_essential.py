@@ -20,6 +20,11 @@ from tests.handling.stories.mortal import killed
 
 pytestmark = pytest.mark.real_loop
 
+SQLITE_FIRST = pytest.mark.parametrize(
+    "ledger_db", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
+)
+"""A process a test: PostgreSQL waits for `make long`."""
+
 
 @pytest.fixture
 def bank() -> Iterator[FaultyRecipient]:
@@ -80,7 +85,7 @@ async def test_a_crash_anywhere_loses_nothing_and_charges_once(
 
 @pytest.mark.scenario("KP-7", "KP-8", "KP-9", "KP-13", "KP-14", "KP-15", "KP-16", "KP-17")
 @pytest.mark.scenario("KP-19", "KP-20")
-@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+@SQLITE_FIRST
 @pytest.mark.parametrize("point", [f"KP-{n}" for n in (7, 8, 9, 13, 14, 15, 16, 17, 19, 20)])
 async def test_killed_at_any_other_point_it_charges_once_as_well(
     ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path, point: str
