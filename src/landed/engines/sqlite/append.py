@@ -108,6 +108,10 @@ class Appender:
             draft = self._draft(group)
         except sqlite3.Error as error:
             raise translated(error, "cannot prepare a commit") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            # A value that no row can hold got past the doors. Nothing was written, and it must not
+            # be taken for a commit in doubt: that would stop the engine for everybody.
+            raise StorageError(f"cannot prepare a commit: {error}") from error
         with Transaction(self._connection):
             self._write(draft)
         self._numbers_used += len(draft.created)
@@ -272,6 +276,8 @@ class Transaction:
         self._roll_back()
         if isinstance(error, sqlite3.Error):
             raise translated(error, "cannot write") from error
+        if isinstance(error, TypeError | ValueError | OverflowError):
+            raise StorageError(f"cannot write: {error}") from error
 
     def _roll_back(self) -> None:
         # A full disk may have rolled it back already.

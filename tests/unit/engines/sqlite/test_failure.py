@@ -11,7 +11,7 @@ import pytest
 
 from landed.clock import SystemClock
 from landed.engines.ask import ask
-from landed.engines.sqlite import open_sqlite
+from landed.engines.sqlite import append, open_sqlite
 from landed.engines.sqlite.check import verify
 from landed.errors import StorageError
 from landed.limits import Limits
@@ -211,3 +211,25 @@ async def test_a_damaged_aggregate_is_not_served_and_its_neighbours_are(path: Pa
             assert len(page.batches) == 299
     finally:
         await lane.close()
+
+
+@pytest.mark.parametrize("where", ["encode_events", "head_row"])
+def test_a_value_no_row_can_hold_is_refused_and_leaves_no_doubt(
+    path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OverflowError("int too big to convert")
+
+    with opened(path) as log:
+        log.fill(key(1), seqs=[1])
+        with monkeypatch.context() as broken:
+            broken.setattr(append, where, refuse)
+            before = log.position
+            with pytest.raises(StorageError) as caught:
+                log.fill(key(1), seqs=[2])
+        assert caught.value.is_outcome_known
+        log.position = before
+        log._heads.clear()
+        log._marks.clear()
+        log.fill(key(1), seqs=[2])
+        assert 2 == log.stored_mark(key(1))
