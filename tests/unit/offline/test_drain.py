@@ -318,6 +318,21 @@ async def test_two_drains_of_one_queue_send_each_event_once_and_in_order():
 
 
 @pytest.mark.scenario("BC-18")
+async def test_a_second_drain_sends_nothing_while_the_first_one_runs():
+    async with world() as (device, log):
+        await device.put("1", "2")
+        pause = log.pause("after_send")
+        first = asyncio.create_task(device.queue.sync(log))
+        await pause.reached.wait()
+        second = asyncio.create_task(device.queue.sync(log))
+        await asyncio.sleep(60)
+        assert len(log.writes) == 1
+        pause.go_on()
+        assert [(await first).landed, (await second).landed] == [2, 0]
+        assert len(log.writes) == 1
+
+
+@pytest.mark.scenario("BC-18")
 @pytest.mark.parametrize("dies_at", [1, 2, 3, 4, 5])
 async def test_a_death_after_send_and_before_mark_resends_and_marks(dies_at):
     """Part (c), at each of the five entries."""

@@ -171,6 +171,13 @@ def test_everything_behind_an_event_that_cannot_have_landed_moves_with_it():
     assert (repair.synced_upto, repair.renumber_from, repair.floor) == (3, 4, 4)
 
 
+def test_numbers_above_everything_the_log_has_seen_stay_as_they_are():
+    """Tried or not: nobody else has them, so they are as good as ever."""
+    entries = (entry(8), entry(9, is_attempted=False))
+    repair = plan_repair(1, NOTES, entries, owners={}, reported=7)
+    assert (repair.synced_upto, repair.renumber_from, repair.stuck_at) == (0, None, None)
+
+
 async def test_a_recovery_without_a_fault_changes_nothing():
     async with world() as (device, log):
         await device.put("a")
