@@ -12,8 +12,8 @@ from landed.errors import QueueError
 from landed.ids import AggregateKey, EventId
 from landed.offline.entry import Entry, Saved
 
-Put = Callable[[sqlite3.Connection, AggregateKey, Entry], Saved]
-"""Gives an event its number and stores it, within the transaction."""
+Put = Callable[[sqlite3.Connection, AggregateKey, Entry, bool], Saved]
+"""Gives an event its number and stores it, within the transaction; the flag: its id is not new."""
 
 
 class Saving:
@@ -49,7 +49,7 @@ class Saving:
             iv=iv,
             is_attempted=False,
         )
-        return self._put(self._open(), key, entry)
+        return self._put(self._open(), key, entry, event_id is not None)
 
     def execute(self, statement: str, parameters: Iterable[Any] = ()) -> sqlite3.Cursor:
         """Run a statement on tables of your own in the same file, for the local view (rule SW-98).

@@ -151,18 +151,18 @@ class Store:
                 raise QueueError("a save ends by returning or raising, not by a statement")
             return result
 
-    def _put(self, sql: sqlite3.Connection, key: AggregateKey, entry: Entry) -> Saved:
+    def _put(
+        self,
+        sql: sqlite3.Connection,
+        key: AggregateKey,
+        entry: Entry,
+        may_be_known: bool,  # called by position, through Saving
+    ) -> Saved:
         """Queue one event within a transaction. The same event id again changes nothing."""
         self._check(entry)
-        known = sql.execute(
-            "SELECT e.client_seq, a.key, e.type_major, e.type_minor, e.value FROM events e "
-            "JOIN aggregates a ON a.id = e.aggregate WHERE e.event_id = ?",
-            (entry.event_id.bytes,),
-        ).fetchone()
+        known = self._known(sql, key, entry) if may_be_known else None
         if known is not None:
-            if known[1:] != (key.packed, entry.type_major, entry.type_minor, entry.value):
-                raise EventIdReusedError(f"event id {entry.event_id} is queued with other content")
-            return Saved(known[0], entry.event_id, key)
+            return known
         self._make_room(sql, len(entry.value) + _ROW_BYTES)
         (seq,) = sql.execute(
             "UPDATE counter SET next_seq = next_seq + 1 RETURNING next_seq - 1"
@@ -181,6 +181,19 @@ class Store:
             ),
         )
         return Saved(seq, entry.event_id, key)
+
+    def _known(self, sql: sqlite3.Connection, key: AggregateKey, entry: Entry) -> Saved | None:
+        """The event as it was saved before, under the same id; None if it was not."""
+        known = sql.execute(
+            "SELECT e.client_seq, a.key, e.type_major, e.type_minor, e.value FROM events e "
+            "JOIN aggregates a ON a.id = e.aggregate WHERE e.event_id = ?",
+            (entry.event_id.bytes,),
+        ).fetchone()
+        if known is None:
+            return None
+        if known[1:] != (key.packed, entry.type_major, entry.type_minor, entry.value):
+            raise EventIdReusedError(f"event id {entry.event_id} is queued with other content")
+        return Saved(known[0], entry.event_id, key)
 
     def _check(self, entry: Entry) -> None:
         if entry.type_major < 1:
