@@ -26,6 +26,7 @@ from landed.errors import (
 from landed.ids import AggregateKey, ClientId
 from landed.offline.entry import Entry, QueueLimits, Run, Saved, Settled, Status
 from landed.offline.look import COLUMNS, entry_of, fault_in, status_in
+from landed.offline.mending import mend
 from landed.offline.recovery import Recovered, Repair
 from landed.offline.saving import Saving
 from landed.offline.schema import (
@@ -397,44 +398,7 @@ class Store:
         in their old order, and each says which number it had.
         """
         with self._transaction() as sql:
-            synced: list[int] = []
-            moved: list[tuple[int, int]] = []
-            stuck: list[int] = []
-            repairs = list(repairs)
-            floor = max((one.floor for one in repairs), default=0)
-            sql.execute("UPDATE counter SET next_seq = max(next_seq, ?)", (floor + 1,))
-            waiting: list[tuple[int, int]] = []
-            for one in repairs:
-                seqs = [entry.client_seq for entry in one.entries]
-                ours = [seq for seq in seqs if seq <= one.synced_upto]
-                if ours:
-                    there = Run(one.aggregate, one.key, one.entries[: len(ours)], 0)
-                    self._settle(sql, Settled(there, there.last))
-                    synced += ours
-                sql.execute(
-                    "UPDATE aggregates SET attempted_seq = max(attempted_seq, ?) WHERE id = ?",
-                    (one.floor, one.aggregate),
-                )
-                if one.stuck_at is not None:
-                    self._block(sql, one.aggregate, one.stuck_at, 0, _CANNOT_TELL)
-                    stuck.append(one.stuck_at)
-                if one.renumber_from is not None:
-                    waiting += [(seq, one.aggregate) for seq in seqs if seq >= one.renumber_from]
-            for old, _ in sorted(waiting):
-                (new,) = sql.execute(
-                    "UPDATE counter SET next_seq = next_seq + 1 RETURNING next_seq - 1"
-                ).fetchone()
-                sql.execute(
-                    "UPDATE events SET client_seq = ?, attempted = 0, note = ? "
-                    "WHERE client_seq = ?",
-                    (new, f"had number {old} before a recovery", old),
-                )
-                moved.append((old, new))
-            sql.execute(
-                "UPDATE device SET fault_key = NULL, fault_seq = NULL, fault_attempted = NULL, "
-                "fault_detail = NULL"
-            )
-            return Recovered(tuple(synced), tuple(moved), tuple(stuck))
+            return mend(sql, list(repairs), settle=self._settle, block=self._block)
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -517,8 +481,3 @@ def _roll_back(sql: sqlite3.Connection) -> None:
     if sql.in_transaction:
         with suppress(sqlite3.Error):
             sql.execute("ROLLBACK")
-
-
-_CANNOT_TELL: Final = (
-    "it may have landed or not, and the log no longer shows that part: abandon it or unblock"
-)
