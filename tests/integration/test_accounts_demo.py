@@ -17,6 +17,8 @@ import pytest
 from landed.demo.bank import ACCOUNTS
 from tests.integration.accounts_process import Process
 
+PROCESSES = 6
+"""The log, two replicas; the neighbours, the payments and their worker."""
 READY = "demo ready at http://127.0.0.1:"
 ADA = next(iter(ACCOUNTS))
 
@@ -49,7 +51,7 @@ def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(
     with demo(tmp_path) as running:
         assert running.line == f"{READY}{running.port}"
         children = family(running)
-        assert len(children) == 3
+        assert len(children) == PROCESSES
         assert len(ask(running, "/api/accounts").json()["accounts"]) == len(ACCOUNTS)
         lost = {"Idempotency-Key": "K", "Demo-Lose-Answer": "1"}
         with pytest.raises(httpx.RemoteProtocolError):
@@ -106,7 +108,7 @@ def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(
         # Even killed, the demo takes its children with it.
         gone, alive = psutil.wait_procs(children, timeout=15)
         assert alive == []
-        assert len(gone) == 3
+        assert len(gone) == PROCESSES
 
 
 def test_a_demo_that_cannot_start_is_one_line_and_leaves_nothing(tmp_path):

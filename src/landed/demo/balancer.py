@@ -61,6 +61,9 @@ class Loss:
     """Answers lost so far, for either reason."""
 
 
+Elsewhere = Callable[[RequestHead], Backend | None]
+"""Says who alone takes a request that is not for the replicas; None: it is for them."""
+
 Control = Callable[[RequestHead, bytes], Awaitable[bytes | None]]
 """Answers a request of the balancer's own, whole; None: not mine, pass it on."""
 
@@ -73,6 +76,7 @@ class Balancer:
         control: answers requests meant for the balancer itself.
         loss: read at each request; the caller may change it.
         dice: decides which answers are lost at a rate.
+        elsewhere: requests for others than the replicas; their answers are never lost here.
     """
 
     def __init__(
@@ -82,12 +86,14 @@ class Balancer:
         control: Control,
         loss: Loss,
         dice: random.Random,
+        elsewhere: Elsewhere = lambda _head: None,
         note: Note = forget,
     ) -> None:
         self._backends = backends
         self._control = control
         self._loss = loss
         self._dice = dice
+        self._elsewhere = elsewhere
         self._note = note
         self._turn = 0
         self._server: asyncio.Server | None = None
@@ -142,10 +148,14 @@ class Balancer:
         await self._pass_on(head, body, writer)
 
     async def _pass_on(self, head: RequestHead, body: bytes, writer: asyncio.StreamWriter) -> None:
-        link = await self._connect()
+        other = self._elsewhere(head)
+        link = await self._connect(self._in_turn() if other is None else [other])
         if link is None:
             nothing = answer(
-                503, title="no replica is running", outcome="not_applied", is_retryable=True
+                503,
+                title="no replica is running" if other is None else f"{other.name} is not running",
+                outcome="not_applied",
+                is_retryable=True,
             )
             await _send(writer, nothing)
             return
@@ -153,18 +163,22 @@ class Balancer:
         try:
             # From here on the replica may have it. Whatever happens, it is not sent again.
             their_writer.write(without_hop_headers(head) + body)
-            await self._relay(head, replica, their_reader, writer)
+            is_lost = other is None and self._loses(head)
+            await self._relay(replica, their_reader, writer, is_lost=is_lost)
         finally:
             their_writer.transport.abort()
 
-    async def _connect(
-        self,
-    ) -> tuple[Backend, tuple[asyncio.StreamReader, asyncio.StreamWriter]] | None:
-        """Connect to the replica whose turn it is, or to the next that can be reached."""
+    def _in_turn(self) -> list[Backend]:
+        """The replicas, from the one whose turn it is."""
         backends = self._backends()
         self._turn += 1
-        for step in range(len(backends)):
-            backend = backends[(self._turn + step) % len(backends)]
+        return [backends[(self._turn + step) % len(backends)] for step in range(len(backends))]
+
+    async def _connect(
+        self, backends: Sequence[Backend]
+    ) -> tuple[Backend, tuple[asyncio.StreamReader, asyncio.StreamWriter]] | None:
+        """Connect to the first that can be reached."""
+        for backend in backends:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     return backend, await asyncio.open_connection(backend.host, backend.port)
@@ -174,12 +188,12 @@ class Balancer:
 
     async def _relay(
         self,
-        head: RequestHead,
         replica: Backend,
         their_reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        *,
+        is_lost: bool,
     ) -> None:
-        is_lost = self._loses(head)
         sent = 0
         try:
             while chunk := await self._next_chunk(their_reader):

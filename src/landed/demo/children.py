@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,8 @@ class Child:
         command: given the port it should listen on (0 at first, then the one it got, so that
             whoever knows it need not be told again).
         ready: the text before the address in the one line it prints when it is ready.
+        has_port: False: it listens nowhere, and the text alone says that it is ready.
+        environment: variables it is given besides ours; asked for at each start.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Child:
         ready: str,
         folder: Path,
         note: Note = forget,
+        has_port: bool = True,
+        environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.name = name
         self.state = State.DOWN
@@ -61,6 +66,8 @@ class Child:
         self.restarts = 0
         self._command = command
         self._ready = ready
+        self._has_port = has_port
+        self._environment = environment
         self._error_file = folder / f"{name}.log"
         self._note = note
         self._process: asyncio.subprocess.Process | None = None
@@ -112,6 +119,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
+                env={**os.environ, **self._environment()},
                 # Ctrl-C is for the demo, which stops its children in order.
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
@@ -133,7 +141,7 @@ class Child:
         async for line in process.stdout:
             text = line.decode(errors="replace").strip()
             if text.startswith(self._ready):
-                return int(text.rpartition(":")[2])
+                return int(text.rpartition(":")[2]) if self._has_port else 0
         await process.wait()
         raise ChildFailedError(f"{self.name} ended: {self._last_words()}")
 
@@ -167,3 +175,8 @@ def _die_with_parent() -> None:
     """Ask Linux to end this child with us, so that even a SIGKILL of the demo leaves nothing."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """The command line of a module of this very installation."""
+    return [sys.executable, "-m", name, *arguments]

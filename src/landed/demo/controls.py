@@ -13,8 +13,11 @@ from landed.demo.http import RequestHead, answer, whole_answer
 class Controls:
     """Answer requests below ``/demo/``; everything else is for the replicas."""
 
-    def __init__(self, replicas: Sequence[Child], loss: Loss) -> None:
+    def __init__(
+        self, replicas: Sequence[Child], loss: Loss, *, others: Sequence[Child] = ()
+    ) -> None:
         self._replicas = replicas
+        self._others = others
         self._loss = loss
 
     async def __call__(self, head: RequestHead, body: bytes) -> bytes | None:
@@ -37,24 +40,17 @@ class Controls:
         return whole_answer(200, {"done": is_done, **self._state()})
 
     def _state(self) -> dict[str, object]:
-        replicas = [
-            {
-                "name": replica.name,
-                "state": replica.state.value,
-                "pid": replica.pid,
-                "restarts": replica.restarts,
-            }
-            for replica in self._replicas
-        ]
         return {
-            "replicas": replicas,
+            "replicas": [_seen(child) for child in self._replicas],
+            "others": [_seen(child) for child in self._others],
             "lossRate": self._loss.rate,
             "lostAnswers": self._loss.lost,
         }
 
     def _kill(self, document: Mapping[str, object]) -> bool:
         name = document["replica"]
-        return any(replica.kill() for replica in self._replicas if replica.name == name)
+        children = (*self._replicas, *self._others)
+        return any(child.kill() for child in children if child.name == name)
 
     def _lose(self, document: Mapping[str, object]) -> bool:
         rate = document["rate"]
@@ -62,3 +58,12 @@ class Controls:
             raise ValueError(rate)
         self._loss.rate = float(rate)
         return True
+
+
+def _seen(child: Child) -> dict[str, object]:
+    return {
+        "name": child.name,
+        "state": child.state.value,
+        "pid": child.pid,
+        "restarts": child.restarts,
+    }

@@ -14,11 +14,15 @@ from landed.demo.balancer import Backend, Balancer, Loss
 from landed.demo.bank import CLIENT_ID, open_accounts, write_names
 from landed.demo.children import Child, ChildFailedError, State, landed
 from landed.demo.controls import Controls
+from landed.demo.http import RequestHead
+from landed.demo.payments.processes import Payments
 from landed.errors import ConfigurationError, ListenFailedError, StorageError
 from landed.facts import Note, forget
 
 HOST: Final = "127.0.0.1"
 REPLICAS: Final = ("replica-a", "replica-b")
+_FAILURES: Final = (ChildFailedError, TimeoutError, OSError, ValueError)
+"""How a part says that it did not start."""
 
 
 def prepare(folder: Path) -> None:
@@ -57,22 +61,24 @@ async def run_demo(
     """
     server, replicas = _children(folder, note)
     loss = Loss()
+    try:
+        listening = bind(HOST, port)
+    except OSError as e:
+        raise ListenFailedError(HOST, port, e.strerror or str(e)) from None
+    bound = listening.getsockname()[1]
+    payments = Payments(folder, f"http://{HOST}:{bound}", note=note)
     balancer = Balancer(
         lambda: _running(replicas),
-        control=Controls(replicas, loss),
+        control=Controls(replicas, loss, others=payments.children),
         loss=loss,
         dice=random.Random(),  # noqa: S311  # which answer is lost is no secret
+        elsewhere=lambda head: _payments_backend(head, payments),
         note=note,
     )
     async with AsyncExitStack() as stack:
-        try:
-            listening = bind(HOST, port)
-        except OSError as e:
-            raise ListenFailedError(HOST, port, e.strerror or str(e)) from None
         await balancer.start(listening)
-        bound = listening.getsockname()[1]
         stack.push_async_callback(balancer.close)
-        starting = asyncio.create_task(_start(server, replicas, stack))
+        starting = asyncio.create_task(_start(server, replicas, payments, stack))
         await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
@@ -80,21 +86,47 @@ async def run_demo(
             return
         try:
             await starting
-        except (ChildFailedError, TimeoutError, OSError, ValueError) as e:
-            raise StorageError(f"the demo did not start: {e}") from None
+        except (ExceptionGroup, *_FAILURES) as failed:
+            cause = _first(failed)
+            if not isinstance(cause, _FAILURES):
+                raise
+            raise StorageError(f"the demo did not start: {cause}") from None
         on_ready(bound)
         await ending
 
 
-async def _start(server: Child, replicas: Sequence[Child], stack: AsyncExitStack) -> None:
-    """Start the log, then the replicas side by side; what is started is stopped in reverse."""
+async def _start(
+    server: Child, replicas: Sequence[Child], payments: Payments, stack: AsyncExitStack
+) -> None:
+    """Start both halves side by side; what is started is stopped in reverse."""
     stack.push_async_callback(server.stop)
-    await server.start()
     stack.push_async_callback(_stop_all, replicas)
+    stack.push_async_callback(payments.stop)
+    async with asyncio.TaskGroup() as starts:
+        starts.create_task(_start_accounts(server, replicas))
+        starts.create_task(payments.start())
+
+
+async def _start_accounts(server: Child, replicas: Sequence[Child]) -> None:
+    """The log, then the replicas side by side, then the accounts' first deposits."""
+    await server.start()
     async with asyncio.TaskGroup() as starts:
         for replica in replicas:
             starts.create_task(replica.start())
     await open_accounts(HOST, replicas[0].port)
+
+
+def _payments_backend(head: RequestHead, payments: Payments) -> Backend | None:
+    """Who alone takes a request, if it is for the payments' half of the demo."""
+    child = payments.takes(head.target.partition("?")[0])
+    return None if child is None else Backend(child.name, HOST, child.port)
+
+
+def _first(failed: Exception) -> Exception:
+    """The failure itself, out of whatever groups it came in."""
+    while isinstance(failed, ExceptionGroup):
+        failed = failed.exceptions[0]
+    return failed
 
 
 async def _stop_all(children: Sequence[Child]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -261,11 +262,16 @@ def _would_settle(effect: EffectView, contract: Contract | None, books: Books) -
     if may_resend(effect.doubt, contract, now_us=books.now_us()):
         until = resend_limit_us(effect.doubt, contract)
         ways.append(
-            "sending it again under the same key" + ("" if until is None else f" before {until}")
+            "sending it again under the same key"
+            + ("" if until is None else f" before {_utc(until)}")
         )
     if contract.seal is not None:
         ways.append("a seal, if it is cancelled or stands in the way of a newer one")
     return (*ways, "a person who attests what became of it")
+
+
+def _utc(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1_000_000, UTC).isoformat(" ", "seconds")
 
 
 def _people(conn: Connection, kind: str, id: UUID) -> list[Line]:

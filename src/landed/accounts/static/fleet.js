@@ -34,6 +34,7 @@ async function askDemo() {
   const answer = await request("/demo/state");
   if (answer.status !== 200 || !Array.isArray(answer.body.replicas)) return false;
   $("demo").hidden = false;
+  $("wings").hidden = !answer.body.others?.some((child) => child.name === "payments");
   showReplicas(answer.body.replicas);
   const rate = $("demo-rate");
   if (document.activeElement !== rate) rate.value = String(answer.body.lossRate);
