@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
@@ -17,7 +18,7 @@ from landed.client.embedded import EmbeddedLog
 from landed.client.options import PoolOptions
 from landed.client.pool import Pool
 from landed.engines.lane import Lane
-from landed.errors import AggregateMissingError, StorageError
+from landed.errors import AggregateMissingError, LandedError, SequenceRegressedError, StorageError
 from landed.facts import forget
 from landed.ids import AggregateKey
 from landed.log import Event, Read
@@ -40,6 +41,8 @@ class Saying:
 
     client_id: UUID
     saved: dict[AggregateKey, list[tuple[int, UUID, bytes]]] = field(default_factory=dict)
+    must: dict[UUID, AggregateKey] = field(default_factory=dict)
+    """Events that the disk has or had when it was last backed up and put back, in order."""
 
 
 @dataclass
@@ -56,7 +59,9 @@ class Outcome:
 class Device:
     """A disk, and the process that runs over it until it is killed."""
 
-    def __init__(self, number: int, seed: int, outcome: Outcome) -> None:
+    def __init__(self, number: int, seed: int, outcome: Outcome, *, is_restored: bool) -> None:
+        self._is_restored = is_restored
+        self._backup: tuple[sqlite3.Connection, dict[UUID, AggregateKey]] | None = None
         rng = Random(f"{seed}/device/{number}")
         self.name = f"device-{number + 1}"
         self.saying = Saying(UUID(int=0xDE71CE00 + number))
@@ -137,30 +142,76 @@ class Device:
             return
         for (key, one, value), entry in zip(wanted, saved, strict=True):
             self.saying.saved.setdefault(key, []).append((entry.client_seq, one, value))
+            self.saying.must[one] = key
 
     async def _kill(self, syncing: asyncio.Task[None] | None) -> None:
         if syncing is not None:
             syncing.cancel()
             await asyncio.wait([syncing])
             if not syncing.cancelled():
-                syncing.result()
+                error = syncing.exception()
+                if not (self._is_restored and isinstance(error, SequenceRegressedError)):
+                    syncing.result()
         sim_loop().network.reset_host(self.name)
         await self.pool.close()
         self.queue.let_go()
         self.outcome.marks["killed"] += 1
+        if self._is_restored:
+            self._back_up_or_put_back()
         self.start()
+        if self._is_restored and self.rng.random() < 0.5:
+            with suppress(LandedError):
+                await self._recover()
+
+    def _back_up_or_put_back(self) -> None:
+        """The disk of a device whose owner trusts backups."""
+        if self._disk.in_transaction:
+            self._disk.execute("ROLLBACK")
+        if self._backup is None or self.rng.random() < 0.3:
+            copy = sqlite3.connect(":memory:", check_same_thread=False)
+            self._disk.backup(copy)
+            self._backup = (copy, dict(self.saying.must))
+        elif self.rng.random() < 0.5:
+            copy, must = self._backup
+            copy.backup(self._disk)
+            self.saying.must = dict(must)
+            self.outcome.marks["put back"] += 1
+
+    async def _recover(self) -> None:
+        """What a user does: recover, and save again whatever nobody can tell about."""
+        with on_host(self.name):
+            recovered = await self.queue.recover(self.pool)
+        self.outcome.marks["renumbered"] += bool(recovered.renumbered)
+        self.outcome.marks["stuck"] += bool(recovered.stuck)
+        pending = {entry.client_seq: (key, entry) for key, entry in await self.queue.pending()}
+        for seq in recovered.stuck:
+            key, entry = pending[seq]
+            await self.queue.abandon(seq, "nobody can tell")
+            del self.saying.must[entry.event_id]
+            one = UUID(int=self.rng.getrandbits(127) | 1)
+            await self.queue.enqueue(key, 1, entry.value, event_id=one)
+            self.saying.must[one] = key
 
     async def finish(self) -> Synced:
         """The network is calm at last."""
-        with on_host(self.name):
-            synced = await self.queue.sync(self.pool)
+        while True:
+            try:
+                with on_host(self.name):
+                    synced = await self.queue.sync(self.pool)
+                break
+            except SequenceRegressedError:
+                if not self._is_restored:
+                    raise
+                with suppress(LandedError):
+                    await self._recover()
+                await asyncio.sleep(1)
         await self.pool.close()
         self.queue.let_go()
         self._disk.close()
         return synced
 
 
-async def live(seed: int, outcome: Outcome) -> None:
+async def live(seed: int, outcome: Outcome, *, is_restored: bool) -> None:
     plan = draw(seed)
     rng = Random(f"{seed}/offline")
     keys = [
@@ -171,7 +222,7 @@ async def live(seed: int, outcome: Outcome) -> None:
         clock = sim_loop().clock()
         engine = await disk.open(clock=clock, note=forget)
         server = await serve(engine, host=SERVER, port=10_000, clock=clock, note=forget)
-    devices = [Device(number, seed, outcome) for number in range(DEVICES)]
+    devices = [Device(number, seed, outcome, is_restored=is_restored) for number in range(DEVICES)]
     disturbing = asyncio.create_task(disturb(engine, devices, plan.disturb_every_s, rng))
     async with asyncio.TaskGroup() as users:
         for device in devices:
@@ -212,12 +263,12 @@ async def disturb(engine: Lane, devices: list[Device], every_s: float, rng: Rand
                 )
 
 
-def run_world(seed: int) -> Outcome:
+def run_world(seed: int, *, is_restored: bool = False) -> Outcome:
     """Live one world to its end."""
     outcome = Outcome(seed, [])
     loop = SimLoop(seed, dials=draw(seed).dials, horizon_s=HORIZON_S)
     try:
-        loop.run(live(seed, outcome))
+        loop.run(live(seed, outcome, is_restored=is_restored))
     finally:
         loop.close()
     return outcome
@@ -242,3 +293,17 @@ def wrong_with(outcome: Outcome) -> list[str]:
         one for events in outcome.truth.values() for one, _ in events if one not in clients
     ]
     return wrong + [f"by nobody we know: {one}" for one in strangers]
+
+
+def lost_by(outcome: Outcome) -> list[str]:
+    """After backups were put back: nothing on the disk is missing in the log, out of order or twice."""
+    wrong = [f"left behind: {synced}" for synced in outcome.synced if synced.left]
+    for saying in outcome.sayings:
+        for key, events in outcome.truth.items():
+            own = [event.event_id for client_id, event in events if client_id == saying.client_id]
+            if len(own) != len(set(own)):
+                wrong.append(f"{saying.client_id} on {key}: twice in {own}")
+            must = [one for one, where in saying.must.items() if where == key]
+            if [one for one in own if one in saying.must] != must:
+                wrong.append(f"{saying.client_id} on {key}: must {must}, found {own}")
+    return wrong

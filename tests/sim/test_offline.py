@@ -7,10 +7,11 @@ import pytest
 
 from landed.offline import drain
 from landed.offline.entry import Settled
-from tests.sim.offline_world import run_world, wrong_with
+from tests.sim.offline_world import lost_by, run_world, wrong_with
 
 SEEDS = 300
 MANY = 5_000
+RESTORED = 60
 
 
 def clean(seeds: range) -> Counter[str]:
@@ -39,6 +40,30 @@ def test_every_queued_event_lands_once_and_in_order():
         assert marks[mark] > SEEDS // 10, marks
     assert not marks["offline.regressed"], "no store was restored here"
     assert not marks["offline.blocked"]
+
+
+def lossless(seeds: range) -> Counter[str]:
+    """Run worlds whose devices are put back to backups; returns in how many each mark was reached."""
+    marks: Counter[str] = Counter()
+    for seed in seeds:
+        outcome = run_world(seed, is_restored=True)
+        assert [] == lost_by(outcome), f"seed {seed}"
+        marks.update(set(+outcome.marks))
+    return marks
+
+
+@pytest.mark.real_loop
+def test_a_device_put_back_to_a_backup_loses_and_doubles_nothing_it_has():
+    marks = lossless(range(500_000, 500_000 + RESTORED))
+    assert marks["put back"] > RESTORED // 10, marks
+    assert marks["offline.regressed"] > RESTORED // 20, marks
+    assert marks["renumbered"], marks
+
+
+@pytest.mark.long
+@pytest.mark.real_loop
+def test_a_thousand_devices_put_back_lose_nothing():
+    lossless(range(600_000, 601_000))
 
 
 @pytest.mark.long

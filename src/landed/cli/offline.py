@@ -120,7 +120,7 @@ def recover(store: _Store, log: _Log, as_json: _Json = False) -> None:
     for old, new in found.renumbered:
         typer.echo(f"number {old} is {new} now")
     for seq in found.stuck:
-        typer.echo(f"nobody can tell whether {seq} landed: abandon it, or unblock its aggregate")
+        typer.echo(f"nobody can tell whether {seq} landed: abandon it, save it again if missing")
 
 
 @offline.command()

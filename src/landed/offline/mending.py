@@ -6,20 +6,18 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from landed.offline.entry import Run, Settled
 from landed.offline.recovery import Recovered, Repair
+from landed.offline.schema import SYNCED
 
 _CANNOT_TELL: Final = (
-    "it may have landed or not, and the log no longer shows that part: abandon it or unblock"
+    "it was tried, and the log does not show whether it landed: abandon it, "
+    "and save it again if it is missing"
 )
 
-Settle = Callable[[sqlite3.Connection, Settled], None]
 Block = Callable[[sqlite3.Connection, int, int, int, str], None]
 
 
-def mend(
-    sql: sqlite3.Connection, repairs: Sequence[Repair], *, settle: Settle, block: Block
-) -> Recovered:
+def mend(sql: sqlite3.Connection, repairs: Sequence[Repair], *, block: Block) -> Recovered:
     """Mark what the log holds, move the counter above it, renumber what cannot have landed.
 
     The order of the events stays. The store sends again afterwards (rule SW-108).
@@ -30,21 +28,19 @@ def mend(
     stuck: list[int] = []
     waiting: list[int] = []
     for one in repairs:
-        seqs = [entry.client_seq for entry in one.entries]
-        ours = [seq for seq in seqs if seq <= one.synced_upto]
-        if ours:
-            there = Run(one.aggregate, one.key, one.entries[: len(ours)], 0)
-            settle(sql, Settled(there, there.last))
-            synced += ours
-        sql.execute(
-            "UPDATE aggregates SET attempted_seq = max(attempted_seq, ?) WHERE id = ?",
-            (one.floor, one.aggregate),
+        sql.executemany(
+            "UPDATE events SET state = ? WHERE client_seq = ?", [(SYNCED, n) for n in one.synced]
         )
+        count = len(one.synced)
+        sql.execute(
+            "UPDATE aggregates SET queued = queued - ? WHERE id = ?", (count, one.aggregate)
+        )
+        sql.execute("UPDATE device SET synced = synced + ?", (count,))
+        synced += one.synced
+        waiting += one.renumber
         if one.stuck_at is not None:
             block(sql, one.aggregate, one.stuck_at, 0, _CANNOT_TELL)
             stuck.append(one.stuck_at)
-        if one.renumber_from is not None:
-            waiting += [seq for seq in seqs if seq >= one.renumber_from]
     moved = tuple([(old, _renumber(sql, old)) for old in sorted(waiting)])
     sql.execute(
         "UPDATE device SET fault_key = NULL, fault_seq = NULL, fault_attempted = NULL, "

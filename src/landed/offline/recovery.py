@@ -28,12 +28,12 @@ class Repair(NamedTuple):
     entries: tuple[Entry, ...]
     floor: int
     """The highest number under this client id that the log is known to have seen."""
-    synced_upto: int
-    """Everything queued up to here is in the log; 0: nothing."""
-    renumber_from: int | None
-    """Everything queued from here on cannot have landed; None: nothing must move."""
+    synced: tuple[int, ...]
+    """In the log, under this number or, since an earlier recovery, under another."""
+    renumber: tuple[int, ...]
+    """These cannot have landed, and cannot land under their old numbers any more."""
     stuck_at: int | None
-    """Here nobody can tell."""
+    """The first of which nobody can tell."""
 
 
 def plan_repair(
@@ -44,11 +44,13 @@ def plan_repair(
     owners: Mapping[int, EventId | None],
     reported: int,
 ) -> Repair:
-    """Compare an aggregate's queue with what the log shows under the same numbers.
+    """Compare an aggregate's queue with what the log shows under this client id.
 
-    The first event whose number is another's has not landed, and neither has anything behind it:
-    events leave in order, so each request that carried a later one carried that one too, or came
-    after it, and the log judges a request by its lowest number.
+    An event is recognised by its id at any number: an earlier recovery of an older backup may have
+    given it another one. The first event whose number is another's has not landed, and neither has
+    anything behind it: events leave in order, so each request that carried a later one carried that
+    one too, or came after it, and the log judges a request by its lowest number. The same holds
+    behind one that never left. All of them move, so that their order stays.
 
     An event that was tried and is not shown is left to a person: it may be in a part of the history
     that is gone.
@@ -57,17 +59,20 @@ def plan_repair(
     ``reported`` is the mark the log named when it refused; 0 where it named none.
     """
     floor = max(reported, *owners) if owners else reported
-    synced_upto = 0
+    there = set(owners.values())
+    synced: list[int] = []
+    renumber: list[int] = []
+    stuck_at: int | None = None
+    is_moving = False
     for entry in entries:
         seq = entry.client_seq
-        owner = owners.get(seq)
-        if owner is not None and owner == entry.event_id:
-            synced_upto = seq
-            continue
-        if seq > floor:
+        if entry.event_id in there:
+            synced.append(seq)
+        elif is_moving or seq in owners or (seq <= floor and not entry.is_attempted):
+            is_moving = True
+            renumber.append(seq)
+        elif seq > floor:
             break
-        is_anothers = seq in owners
-        if entry.is_attempted and not is_anothers:
-            return Repair(aggregate, key, entries, floor, synced_upto, None, seq)
-        return Repair(aggregate, key, entries, floor, synced_upto, seq, None)
-    return Repair(aggregate, key, entries, floor, synced_upto, None, None)
+        elif stuck_at is None:
+            stuck_at = seq
+    return Repair(aggregate, key, entries, floor, tuple(synced), tuple(renumber), stuck_at)

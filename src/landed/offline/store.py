@@ -398,7 +398,7 @@ class Store:
         in their old order, and each says which number it had.
         """
         with self._transaction() as sql:
-            return mend(sql, list(repairs), settle=self._settle, block=self._block)
+            return mend(sql, list(repairs), block=self._block)
 
     # --- looking ------------------------------------------------------------------------------
 

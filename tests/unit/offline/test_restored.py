@@ -159,23 +159,55 @@ async def test_where_nobody_can_tell_the_aggregate_is_blocked_and_shown():
 def test_a_tried_event_that_is_not_shown_is_left_to_a_person():
     entries = (entry(3), entry(4, is_attempted=False))
     repair = plan_repair(1, NOTES, entries, owners={}, reported=9)
-    assert (repair.stuck_at, repair.renumber_from, repair.synced_upto) == (3, None, 0)
+    assert (repair.stuck_at, repair.renumber, repair.synced) == (3, (4,), ())
     repair = plan_repair(1, NOTES, entries[1:], owners={}, reported=9)
-    assert (repair.stuck_at, repair.renumber_from, repair.floor) == (None, 4, 9)
+    assert (repair.stuck_at, repair.renumber, repair.floor) == (None, (4,), 9)
+
+
+def test_an_event_that_an_earlier_recovery_renumbered_is_recognised_by_its_id():
+    """Found by a seed: one backup put back twice."""
+    owners = {3: EventId(UUID(int=77)), 5: EventId(UUID(int=3))}
+    repair = plan_repair(1, NOTES, (entry(3), entry(4)), owners=owners, reported=5)
+    assert (repair.synced, repair.renumber, repair.stuck_at) == ((3,), (), 4)
+    entries = (entry(3), entry(4, is_attempted=False))
+    repair = plan_repair(1, NOTES, entries, owners=owners, reported=5)
+    assert (repair.synced, repair.renumber, repair.stuck_at) == ((3,), (4,), None)
+
+
+def test_what_lies_above_the_log_s_numbers_moves_too_if_it_is_behind_one_that_moves():
+    """Found by a seed: else it would overtake."""
+    entries = (entry(3, is_attempted=False), entry(9, is_attempted=False))
+    assert plan_repair(1, NOTES, entries, owners={}, reported=5).renumber == (3, 9)
+
+
+async def test_one_backup_put_back_twice_doubles_nothing():
+    async with world() as (device, log):
+        await device.put("1")
+        backup = device.copy_of_disk()
+        await device.put("lost")
+        device.store.abandon(1, "so that 2 goes first")
+        await device.queue.sync(log)
+        for _ in range(2):
+            device.restore(backup)
+            with pytest.raises(SequenceRegressedError):
+                await device.queue.sync(log)
+            await device.queue.recover(log)
+            await device.queue.sync(log)
+        assert [value for _, value in await landed(log)] == ["lost", "1"]
 
 
 def test_everything_behind_an_event_that_cannot_have_landed_moves_with_it():
     entries = (entry(3), entry(4), entry(9))
     owners = {3: EventId(UUID(int=3)), 4: EventId(UUID(int=77))}
     repair = plan_repair(1, NOTES, entries, owners=owners, reported=0)
-    assert (repair.synced_upto, repair.renumber_from, repair.floor) == (3, 4, 4)
+    assert (repair.synced, repair.renumber, repair.floor) == ((3,), (4, 9), 4)
 
 
 def test_numbers_above_everything_the_log_has_seen_stay_as_they_are():
     """Tried or not: nobody else has them, so they are as good as ever."""
     entries = (entry(8), entry(9, is_attempted=False))
     repair = plan_repair(1, NOTES, entries, owners={}, reported=7)
-    assert (repair.synced_upto, repair.renumber_from, repair.stuck_at) == (0, None, None)
+    assert (repair.synced, repair.renumber, repair.stuck_at) == ((), (), None)
 
 
 async def test_a_recovery_without_a_fault_changes_nothing():
