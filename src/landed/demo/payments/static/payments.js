@@ -156,9 +156,9 @@ async function press(action) {
 function send(what) {
   return press(async () => {
     const done = await ask("/payments/their/send", what);
-    const said = Object.entries(done.answers).map(([answer, count]) => `${count} × ${answer}`).join(", ");
+    const said = Object.entries(done.answers).map(([answer, count]) => `${count} ${count === 1 ? "answer" : "answers"} ${answer}`).join(", ");
     const copies = what.copies > 1 ? ` ${what.copies} times in parallel` : "";
-    say($("said"), `The shop sent ${done.event} (${done.type})${copies}, and was answered: ${said}.`);
+    say($("said"), `The shop sent ${done.event} (${done.type})${copies}, and got ${said}.`);
     $("said").hidden = false;
   });
 }
