@@ -26,7 +26,9 @@ def demo(
     ] = 8300,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log what happens.")] = False,
 ) -> None:
-    """Run a log, two replicas and a balancer that can lose answers, and print where the page is.
+    """Run both wings on this machine, with partners that can lose answers; print where the page is.
+
+    Accounts: a log, two replicas and a balancer. Payments: a shop, a bank, a boundary and a worker.
 
     Data lies under ./.landed-demo and is kept. Ctrl-C or SIGTERM ends it all.
     """
@@ -34,8 +36,20 @@ def demo(
     from landed.demo.run import prepare
 
     require_service_extra()
+    _require_effects_extra()
     prepare(FOLDER)
     asyncio.run(_demo(port, is_verbose=verbose))
+
+
+def _require_effects_extra() -> None:
+    from importlib.util import find_spec
+
+    from landed.errors import ConfigurationError
+
+    # Looked for, not imported: only the children need them.
+    if None in map(find_spec, ("sqlalchemy", "starlette", "httpx", "cryptography")):
+        extra = "the payments need the effects extra: pip install 'landed[service,effects]'"
+        raise ConfigurationError(extra)
 
 
 async def _demo(port: int, *, is_verbose: bool) -> None:
