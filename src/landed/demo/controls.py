@@ -35,7 +35,7 @@ class Controls:
         try:
             document = json.loads(body)
             is_done = self._kill(document) if path == "/demo/kill" else self._lose(document)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return answer(400, title="the body is not what this control takes")
         return whole_answer(200, {"done": is_done, **self._state()})
 
