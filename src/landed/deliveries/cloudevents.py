@@ -68,7 +68,7 @@ def _binary(headers: Mapping[str, Sequence[str]], body: bytes) -> Event | Reject
         if len(lines) != 1:
             return _bad(f"{name} occurs more than once")
         attributes[name[3:]] = _percent_decoded(lines[0])
-    content_type = headers.get("content-type", (None,))[0]
+    content_type = next(iter(headers.get("content-type", ())), None)
     return _event(attributes, body, content_type)
 
 

@@ -123,3 +123,15 @@ def test_whatever_document_arrives_is_read_or_refused(document):
     for kind in (STRUCTURED, BATCH):
         result = structured(document, kind)
         assert isinstance(result, tuple | Rejected)
+
+
+def test_a_content_type_without_a_line_is_none() -> None:
+    headers = {
+        "ce-specversion": ["1.0"],
+        "ce-id": ["1"],
+        "ce-source": ["s"],
+        "ce-type": ["t"],
+        "content-type": [],
+    }
+    (event,) = read(headers, b"")
+    assert event.content_type is None
