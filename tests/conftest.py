@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from landed import sim
+from tests.handling import postgres
 
 # One commit, one verdict: what is drawn depends on the test alone, and nothing on how busy the machine
 # is. `make long` draws afresh, and leaves what it finds behind as an example.
@@ -43,3 +45,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     else:
         sim.run(test)
     return True
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[postgres.Cluster]:
+    """A real PostgreSQL, started when the first test of a worker asks for it."""
+    with postgres.cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def postgres_url(postgres_cluster: postgres.Cluster) -> Iterator[str]:
+    """Our URL of an empty database of its own."""
+    name = postgres_cluster.create()
+    yield postgres_cluster.landed_url(name)
+    postgres_cluster.drop(name)

@@ -70,13 +70,6 @@ def books() -> Books:
 
 
 @pytest.fixture(scope="session")
-def postgres_cluster() -> Iterator[postgres.Cluster]:
-    """A real PostgreSQL, started when the first test asks for it."""
-    with postgres.cluster() as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
 def postgres_template(postgres_cluster: postgres.Cluster) -> str:
     name = postgres_cluster.create(name="prepared")
     engine = open_engine(postgres_cluster.url(name))

@@ -54,6 +54,10 @@ class Cluster:
     def url(self, database: str) -> str:
         return f"postgresql+psycopg://postgres@/{database}?host={self.sockets}"
 
+    def landed_url(self, database: str) -> str:
+        """For ``landed.connect`` and the projections."""
+        return f"postgresql://postgres@/{database}?host={self.sockets}"
+
     def conninfo(self, database: str = "postgres") -> str:
         return f"host={self.sockets} user=postgres dbname={database}"
 
