@@ -14,7 +14,7 @@ from landed.deliveries.event import IdentityRule
 from landed.fingerprint import canonical_json
 from landed.intake import Bounds
 from landed.intake.problems import STATUSES
-from landed.ledger import HmacScheme, Invalid, StandardWebhooks
+from landed.ledger import HmacScheme, HouseSpans, Invalid, StandardWebhooks
 from landed.records import retention
 from landed.records.tables import (
     alerts,
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.real_loop
 
 INVOICE = {"type": TYPE, "data": {"id": "481", "cents": 1200}}
 DAY_US = 24 * 3_600_000_000
+DAY_S = 24 * 3600.0
 
 
 def one(db: LedgerDb, table):
@@ -354,6 +355,22 @@ async def test_an_event_older_than_the_replay_floor_is_refused(ledger_db: Ledger
         assert at.counts()["receipts"] == 1
         told = (await at.client.get("/.well-known/landed")).json()
         assert told["producers"]["shop"]["replay_floor_us"] == now_us - DAY_US
+
+
+@pytest.mark.scenario("RT-11")
+async def test_producers_are_told_how_long_their_events_are_known(ledger_db: LedgerDb):
+    ledger, producer = plain_ledger(ledger_db, retry_s=None)
+    ledger.retention(house=HouseSpans(look_back_s=60 * DAY_S))
+    other = ledger.producer(
+        "bank", authentication=producer.authentication, types={TYPE: None}, retry_s=DAY_S
+    )
+    ledger.on(other, TYPE, name="of the bank")(lambda tx, event: None)
+    async with door(ledger_db, ledger=(ledger, producer)) as at:
+        told = (await at.client.get("/.well-known/landed")).json()["producers"]
+        spans = {name: (of["horizon_s"], of["horizon_rests_on"]) for name, of in told.items()}
+        assert spans["shop"] == (None, "redelivery"), "nobody knows how long it retries"
+        margin_s = HouseSpans().margin_s
+        assert spans["bank"] == (pytest.approx((60 + 14) * DAY_S + margin_s), "backfilled")
 
 
 @pytest.mark.scenario("BC-19")

@@ -14,17 +14,22 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
+from landed.deliveries.producer import Producer
+from landed.deliveries.verify import StandardWebhooks
+from landed.effects.horizon import DAY_S, HouseSpans, Limits
 from landed.effects.order import OrderPolicy
 from landed.effects.state import State
 from landed.errors import ConfigurationError, StorageError
 from landed.facts import forget
 from landed.records import invariants, rebuild, schedule
+from landed.records.retention import Policy
 from landed.records.tables import effects as effect_rows
 from landed.records.tables import schedule as schedule_rows
 from landed.registry import Ordering, Registry
 from landed.workers.agent import LaneAgent, Life, Rest, note_failure, run, shielded
 from landed.workers.desk import Desk, Tempo
 from landed.workers.flow import Flow
+from landed.workers.keeper import Keeper
 from landed.workers.worker import Worker, agents_of, chosen, lane_of
 from tests.handling import lives, works
 from tests.handling.far_side import far_side
@@ -363,6 +368,70 @@ def test_questions_come_ever_more_slowly_up_to_a_cap(ledger_db):
         assert len(delays) > 10, "jitter"
 
 
+# --- What must be remembered ------------------------------------------------------------------
+
+
+def forgetful(limits: Limits, contract=lives.REPLAYS, **producer: float) -> Registry:
+    made = Registry(limits=limits)
+    made.add_producer(
+        Producer(namespace="shop", authentication=StandardWebhooks(keys=()), types={}, **producer)
+    )
+    made.add_recipient("acme", contract)
+    return made
+
+
+@pytest.mark.scenario("AS-90")
+@pytest.mark.parametrize(
+    ("registry", "numbers"),
+    [
+        (
+            forgetful(Limits(receipts_s=2 * DAY_S), retry_s=3 * DAY_S),
+            ["shop retries for 3.00 days, longer than the 2.00 days", "needs 44.05 days"],
+        ),
+        (
+            forgetful(Limits(), replace(lives.REPLAYS, series_max_s=2 * DAY_S), retry_s=DAY_S),
+            ["acme forgets a key after 1.00 days, but attempts go on for 2.00 days"],
+        ),
+        (
+            forgetful(Limits(effects_s=40 * DAY_S), retry_s=DAY_S),
+            ["effects at acme would be forgotten after 40.00 days", "'backfilled' needs 44.05"],
+        ),
+        (
+            forgetful(Limits(receipts_s=90 * DAY_S), retry_s=None),
+            ["receipts of shop may not be forgotten after 90.00 days: nobody knows producer retry"],
+        ),
+        (
+            forgetful(Limits(payloads_s=DAY_S), retry_s=DAY_S),
+            ["payloads would go after 1.00 days, but a person may need them for 14.00 days"],
+        ),
+    ],
+)
+def test_a_worker_does_not_start_under_limits_that_forget_too_early(ledger_db, registry, numbers):
+    desk = Desk(engine=ledger_db.engine, books=ledger_db.books, registry=registry, worker="w")
+    with pytest.raises(ConfigurationError, match="would forget too early") as raised:
+        agents_of(desk)
+    assert all(number in str(raised.value) for number in numbers), raised.value
+
+
+@pytest.mark.scenario("RT-1")
+def test_the_keeper_scrubs_at_the_horizons_of_what_is_declared(ledger_db):
+    def policy(registry: Registry) -> Policy:
+        desk = Desk(engine=ledger_db.engine, books=ledger_db.books, registry=registry, worker="w")
+        (keeper,) = [agent for agent in agents_of(desk) if isinstance(agent, Keeper)]
+        return keeper._policy
+
+    day_us = 86_400_000_000
+    horizon_us = 44 * day_us + int(HouseSpans().margin_s * 1_000_000)
+    found = policy(forgetful(Limits(), retry_s=DAY_S))
+    assert found == Policy(
+        payload_us=14 * day_us, receipts_us={"shop": horizon_us}, effects_us={"acme": horizon_us}
+    )
+    unknown = policy(forgetful(Limits(), retry_s=None))
+    assert (unknown.receipts_us, unknown.effects_us) == ({"shop": None}, {"acme": None})
+    longer = policy(forgetful(Limits(receipts_s=50 * DAY_S, payloads_s=20 * DAY_S), retry_s=DAY_S))
+    assert (longer.receipts_us, longer.payload_us) == ({"shop": 50 * day_us}, 20 * day_us)
+
+
 # --- The command ------------------------------------------------------------------------------
 
 APP = """
@@ -383,10 +452,10 @@ async def send(call: Call):
 """
 
 
-def landed(*arguments: str, folder: Path, url: str) -> subprocess.Popen[str]:
+def landed(*arguments: str, folder: Path, url: str, app: str = APP) -> subprocess.Popen[str]:
     import os
 
-    (folder / "shop_app.py").write_text(APP)
+    (folder / "shop_app.py").write_text(app)
     return subprocess.Popen(
         [sys.executable, "-m", "landed", *arguments],
         cwd=folder,
@@ -476,3 +545,18 @@ def _settled(db) -> int:
 def _state(db, effect_id) -> State:
     with db.engine.connect() as conn:
         return lives.seen(conn, effect_id).state
+
+
+@pytest.mark.scenario("AS-90")
+def test_landed_work_says_in_one_line_that_it_would_forget_too_early(ledger_db, tmp_path):
+    app = APP + (
+        "\nfrom landed.ledger import Limits, SigningKey, StandardWebhooks\n"
+        "keys = (SigningKey(id='k', secret=b'a secret of the shop'),)\n"
+        "ledger.producer('shop', authentication=StandardWebhooks(keys=keys), types={}, retry_s=3e5)\n"
+        "ledger.retention(limits=Limits(receipts_s=86400.0))\n"
+    )
+    worker = landed("work", "shop_app:ledger", folder=tmp_path, url=ledger_db.url, app=app)
+    out, err = worker.communicate(timeout=60)
+    assert (worker.returncode, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "shop retries for 3.47 days, longer than the 1.00 days" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,27 +23,27 @@ TargetArgument = Annotated[
     str, typer.Argument(metavar="MODULE:LEDGER", help="Where the ledger is declared.")
 ]
 BacklogOption = Annotated[
-    float, typer.Option("--backlog-days", min=0, help="How far handlers may lag behind.")
+    float | None, typer.Option("--backlog-days", min=0, help="How far handlers may lag behind.")
 ]
 OperatorOption = Annotated[
-    float, typer.Option("--operator-days", min=0, help="How long a person may still decide.")
+    float | None, typer.Option("--operator-days", min=0, help="How long a person may still decide.")
 ]
 LookBackOption = Annotated[
-    float, typer.Option("--look-back-days", min=0, help="How far back a backfill may reach.")
+    float | None, typer.Option("--look-back-days", min=0, help="How far back a backfill may reach.")
 ]
-AuditOption = Annotated[float, typer.Option("--audit-days", min=0, help="For audit.")]
-LegalOption = Annotated[float, typer.Option("--legal-days", min=0, help="For the law.")]
+AuditOption = Annotated[float | None, typer.Option("--audit-days", min=0, help="For audit.")]
+LegalOption = Annotated[float | None, typer.Option("--legal-days", min=0, help="For the law.")]
 
 
 @retention.command()
 def explain(
     target: TargetArgument,
     *,
-    backlog: BacklogOption = 1.0,
-    operator: OperatorOption = 14.0,
-    look_back: LookBackOption = 30.0,
-    audit: AuditOption = 0.0,
-    legal: LegalOption = 0.0,
+    backlog: BacklogOption = None,
+    operator: OperatorOption = None,
+    look_back: LookBackOption = None,
+    audit: AuditOption = None,
+    legal: LegalOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print every chain by which something may still arrive, and the one that binds.
@@ -52,8 +53,9 @@ def explain(
     from landed.cli.loading import load_ledger
     from landed.registry.horizons import horizons_of
 
-    house = _house(backlog, operator, look_back, audit, legal)
-    horizons = horizons_of(load_ledger(target).registry, house)
+    registry = load_ledger(target).registry
+    house = _house(registry.house, backlog, operator, look_back, audit, legal)
+    horizons = horizons_of(registry, house)
     lines: list[str] = []
     for kind, found in (("receipts of", horizons.receipts), ("effects at", horizons.effects)):
         for name, horizon in sorted(found.items()):
@@ -82,11 +84,11 @@ def check(
     payloads: Annotated[
         float | None, typer.Option("--payloads-days", min=0, help="Forget payloads after this.")
     ] = None,
-    backlog: BacklogOption = 1.0,
-    operator: OperatorOption = 14.0,
-    look_back: LookBackOption = 30.0,
-    audit: AuditOption = 0.0,
-    legal: LegalOption = 0.0,
+    backlog: BacklogOption = None,
+    operator: OperatorOption = None,
+    look_back: LookBackOption = None,
+    audit: AuditOption = None,
+    legal: LegalOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Refuse limits that would forget what may still arrive; leaves with 1 if any would.
@@ -94,16 +96,15 @@ def check(
     Example: landed retention check app:ledger --receipts-days 60 --effects-days 90
     """
     from landed.cli.loading import load_ledger
-    from landed.registry.horizons import Limits, unsafe
+    from landed.registry.horizons import unsafe
 
-    def seconds(days: float | None) -> float | None:
-        return None if days is None else days * DAY_S
-
-    limits = Limits(
-        receipts_s=seconds(receipts), effects_s=seconds(effects), payloads_s=seconds(payloads)
-    )
     registry = load_ledger(target).registry
-    refused = list(unsafe(registry, _house(backlog, operator, look_back, audit, legal), limits))
+    limits = replace(
+        registry.limits,
+        **_given(receipts_s=receipts, effects_s=effects, payloads_s=payloads),
+    )
+    house = _house(registry.house, backlog, operator, look_back, audit, legal)
+    refused = list(unsafe(registry, house, limits))
     say(
         {"is_safe": not refused, "refused": refused},
         [f"refused: {reason}" for reason in refused] or ["safe"],
@@ -114,17 +115,28 @@ def check(
 
 
 def _house(
-    backlog: float, operator: float, look_back: float, audit: float, legal: float
+    declared: HouseSpans,
+    backlog: float | None,
+    operator: float | None,
+    look_back: float | None,
+    audit: float | None,
+    legal: float | None,
 ) -> HouseSpans:
-    from landed.effects.horizon import HouseSpans
-
-    return HouseSpans(
-        backlog_s=backlog * DAY_S,
-        operator_s=operator * DAY_S,
-        look_back_s=look_back * DAY_S,
-        audit_s=audit * DAY_S,
-        legal_s=legal * DAY_S,
+    """The ledger's own spans, with those that were said here in their place."""
+    return replace(
+        declared,
+        **_given(
+            backlog_s=backlog,
+            operator_s=operator,
+            look_back_s=look_back,
+            audit_s=audit,
+            legal_s=legal,
+        ),
     )
+
+
+def _given(**days: float | None) -> dict[str, float]:
+    return {name: span * DAY_S for name, span in days.items() if span is not None}
 
 
 def _lines(what: str, horizon: Horizon, house: HouseSpans) -> list[str]:

@@ -55,6 +55,15 @@ class HouseSpans:
         return self.clock_tolerance_s + self.scrub_every_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Ages at which somebody wants things forgotten, seconds; None: as long as computed."""
+
+    receipts_s: float | None = None
+    effects_s: float | None = None
+    payloads_s: float | None = None
+
+
 class Chain(NamedTuple):
     """One way by which something may still arrive. ``total_s`` None: endless."""
 

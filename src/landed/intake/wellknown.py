@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Engine
 from landed.records.retention import replay_floor
 from landed.records.session import transact
 from landed.registry import Registry
+from landed.registry.horizons import horizons_of
 
 TIERS = (
     "0: everything is kept",
@@ -19,7 +20,8 @@ def describe(engine: Engine, registry: Registry) -> dict[str, object]:
     """The document of ``/.well-known/landed``.
 
     Digests are never dropped before the replay floor has passed them, so a repeat is recognised for
-    ever, or refused as too old.
+    ever, or refused as too old. The horizon, in seconds after an event was settled, is how long its
+    readable identity stays at least; null: for ever.
     """
 
     def _work(conn: Connection) -> dict[str, int | None]:
@@ -36,6 +38,7 @@ def describe(engine: Engine, registry: Registry) -> dict[str, object]:
         }
 
     floors = transact(engine, _work, is_durable=False)
+    horizons = horizons_of(registry, registry.house).receipts
     return {
         "acknowledgement": "202 says that an event is durably held; it says nothing of later effects",
         "tiers": list(TIERS),
@@ -43,6 +46,8 @@ def describe(engine: Engine, registry: Registry) -> dict[str, object]:
             name: {
                 "replay_floor_us": floor,
                 "recognises_repeats": "for ever" if floor is None else "since the replay floor",
+                "horizon_s": horizons[name].length_s,
+                "horizon_rests_on": horizons[name].binding.name,
                 "body_bytes_max": registry.producers[name].body_bytes_max,
             }
             for name, floor in floors.items()

@@ -25,6 +25,7 @@ from landed.effects.contract import (
     Seal,
     StoredErrors,
 )
+from landed.effects.horizon import HouseSpans, Limits
 from landed.effects.order import Order, OrderPolicy
 from landed.effects.state import Finality, State
 from landed.ledger.face import Ledger
@@ -57,10 +58,12 @@ __all__ = [
     "Fence",
     "Finality",
     "HmacScheme",
+    "HouseSpans",
     "IdentityRule",
     "Invalid",
     "Key",
     "Ledger",
+    "Limits",
     "Lookup",
     "Order",
     "OrderPolicy",

@@ -10,6 +10,7 @@ from landed.deliveries.event import IdentityRule
 from landed.deliveries.producer import PayloadPolicy, Producer, When
 from landed.deliveries.verify import Authentication
 from landed.effects.contract import Contract
+from landed.effects.horizon import HouseSpans, Limits
 from landed.errors import ConfigurationError
 from landed.ledger.event_type import Declared, event_types
 from landed.registry import Destination, Handler, Recipient, Registry
@@ -138,6 +139,19 @@ class Declarations:
         )
         self.registry.add_destination(declared)
         return declared
+
+    def retention(self, *, house: HouseSpans | None = None, limits: Limits | None = None) -> None:
+        """Say what this installation knows of late arrivals, and how early it wants to forget.
+
+        A worker does not start under limits that forget what may still arrive (rule RT-5).
+
+        Args:
+            house: how long handlers may lag, people may decide, backfills may look back.
+            limits: None: everything is kept for as long as computed.
+        """
+        self.registry.set_retention(
+            HouseSpans() if house is None else house, Limits() if limits is None else limits
+        )
 
     def alerts(self, sink: object) -> None:
         """Declare one more place where alerts go; without any they go to the log."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from landed.deliveries.event import Event as Delivered
 from landed.deliveries.producer import Producer, When
 from landed.effects.contract import Contract, check_contract
+from landed.effects.horizon import HouseSpans, Limits
 from landed.effects.order import OrderPolicy
 from landed.errors import ConfigurationError
 from landed.records.quarantine import Route, Routes
@@ -116,6 +117,10 @@ class Registry:
     warnings: list[str] = field(default_factory=list)
     contracts: dict[bytes, Contract] = field(default_factory=dict)
     """By digest, also the older ones that open effects are bound to; filled at the start."""
+    house: HouseSpans = field(default_factory=HouseSpans)
+    """What the installation knows of late arrivals."""
+    limits: Limits = field(default_factory=Limits)
+    """How early it wants things forgotten; a worker refuses what is too early (rule RT-5)."""
     is_frozen: bool = False
 
     def add_producer(self, producer: Producer) -> None:
@@ -171,6 +176,10 @@ class Registry:
         self._check_open()
         _check_sink("alerts", sink)
         self.alert_sinks.append(sink)
+
+    def set_retention(self, house: HouseSpans, limits: Limits) -> None:
+        self._check_open()
+        self.house, self.limits = house, limits
 
     def freeze(self) -> None:
         """Refuse later declarations, and what cannot work (rules PY-5, RC-13)."""

@@ -1,4 +1,7 @@
-"""How long what is declared must be remembered, and which limits would forget too early (RT-1 to RT-5)."""
+"""How long what is declared must be remembered, and what follows (rules RT-1 to RT-5).
+
+Limits that would forget too early are refused; what may age does so at its horizon, or at the limit.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,15 @@ from landed.effects.horizon import (
     DAY_S,
     Horizon,
     HouseSpans,
+    Limits,
     ProducerSpans,
     RecipientSpans,
     effect_horizon,
     receipt_horizon,
 )
+from landed.errors import ConfigurationError
+from landed.records.retention import Policy
 from landed.registry.declared import Registry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Ages at which somebody wants things forgotten, seconds; None: as long as computed."""
-
-    receipts_s: float | None = None
-    effects_s: float | None = None
-    payloads_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +70,31 @@ def memory_of(contract: Contract) -> RecipientSpans:
     )
 
 
+def policy_of(registry: Registry) -> Policy:
+    """At which ages the keeper may scrub: the declared limits, or the horizons (rule RT-1)."""
+    house, limits = registry.house, registry.limits
+    horizons = horizons_of(registry, house)
+    return Policy(
+        payload_us=_us(limits.payloads_s, house.operator_s),
+        receipts_us={n: _us(limits.receipts_s, h.length_s) for n, h in horizons.receipts.items()},
+        effects_us={n: _us(limits.effects_s, h.length_s) for n, h in horizons.effects.items()},
+    )
+
+
+def check_retention(registry: Registry) -> None:
+    """Refuse to work under settings that forget what may still arrive (rule RT-5).
+
+    Raises:
+        ConfigurationError: one sentence with every limit that is too low, and the numbers.
+    """
+    refused = list(unsafe(registry, registry.house, registry.limits))
+    if refused:
+        raise ConfigurationError(
+            f"this ledger would forget too early: {'; '.join(refused)}. Change the limits or the "
+            "declarations; 'landed retention explain' shows every chain"
+        )
+
+
 def unsafe(registry: Registry, house: HouseSpans, limits: Limits) -> Iterator[str]:
     """Say which limits would forget something that may still arrive; each line names the numbers."""
     horizons = horizons_of(registry, house)
@@ -113,6 +135,11 @@ def days(seconds: float | None) -> str:
     if seconds is None:
         return "an unknown time"
     return f"{seconds / DAY_S:.2f} days"
+
+
+def _us(limit_s: float | None, computed_s: float | None) -> int | None:
+    seconds = computed_s if limit_s is None else limit_s
+    return None if seconds is None else int(seconds * 1_000_000)
 
 
 def _below(what: str, limit: float, horizon: Horizon) -> Iterator[str]:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from landed.effects.state import State
 from landed.records import deadlines, retention
 from landed.records.effects import EffectView, view, views
+from landed.registry.horizons import policy_of
 from landed.workers.desk import Desk
 
 BATCH: Final = 100
@@ -26,9 +27,9 @@ class Keeper:
     name = "keeper"
     is_timed = True
 
-    def __init__(self, desk: Desk, *, policy: retention.Policy | None = None) -> None:
+    def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._policy = retention.Policy() if policy is None else policy
+        self._policy = policy_of(desk.registry)
         self._scrubbed_ms: float | None = None
         self._gauged_ms: float | None = None
         self._page: UUID | None = None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from landed.errors import ConfigurationError
 from landed.facts import Note
+from landed.registry.horizons import check_retention
 from landed.relay import relays
 from landed.workers.agent import GRACE_S, Agent, Life, run
 from landed.workers.desk import Desk
@@ -35,8 +36,9 @@ def agents_of(
         slots: how many pieces of one recipient's lane at once, at most; None: as its contract says.
 
     Raises:
-        ConfigurationError: a lane that does not exist.
+        ConfigurationError: a lane that does not exist, or limits that forget too early (RT-5).
     """
+    check_retention(desk.registry)
     agents: list[Agent] = [
         Handling(
             desk.engine,
