@@ -71,6 +71,7 @@ def run_world(plan: Plan) -> Finding:
     except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
         finding.violations.append(Violation("the world ended badly", _tell(error)))
     else:
+        finding.violations += [Violation("at_the_moment", told) for told in history.broken]
         for invariant in INVARIANTS:
             finding.violations += [
                 Violation(invariant.__name__, sentence) for sentence in invariant(history)

@@ -121,6 +121,8 @@ class History:
         self.looks: list[Look] = []
         self.shipped: list[Shipped] = []
         self.truth = Truth()
+        self.broken: list[str] = []
+        """What was seen to be wrong at the step at which it went wrong."""
         self.now: Callable[[], float] = float
         """The loop's time; set when the world begins."""
 

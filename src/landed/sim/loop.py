@@ -29,7 +29,7 @@ from typing import Any, Final, TypeVar
 from landed.facts import Note, forget
 from landed.sim.clock import HostClock
 from landed.sim.faults import CALM, Dials
-from landed.sim.network import Network, SimServer, on_host, this_host
+from landed.sim.network import HERE, LOCALHOST, Network, SimServer, on_host, this_host
 from landed.sim.threads import Threads
 from landed.sim.transport import SimTransport
 
@@ -107,6 +107,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._threads_rng = self.stream("threads")
         self._threads: dict[Executor | None, Threads] = {}
         self._clocks: dict[str, HostClock] = {}
+        self._paused: dict[str, list[asyncio.Handle]] = {}
         self._tasks_made = 0
         self._tasks: list[weakref.ref[asyncio.Task[Any]]] = []
         self.set_task_factory(_make_task)  # type: ignore[arg-type]  # typeshed has another shape a version
@@ -129,8 +130,18 @@ class SimLoop(base_events.BaseEventLoop):
     def calm(self) -> None:
         """Turn every dial back: from now on nothing goes wrong. What is late stays late."""
         self.dials = self.network.dials = CALM
+        for host in list(self._paused):
+            self.resume(host)
         for threads in self._threads.values():
             threads.dials = CALM
+
+    def pause(self, host: str) -> None:
+        """Stop a host as SIGSTOP would: nothing of it runs until ``resume``, and time goes on."""
+        self._paused.setdefault(host, [])
+
+    def resume(self, host: str) -> None:
+        """Let a host go on where it stopped. What came due meanwhile runs now, in its order."""
+        self._ready.extend(self._paused.pop(host, ()))
 
     def call_at(  # type: ignore[override]
         self,
@@ -183,8 +194,15 @@ class SimLoop(base_events.BaseEventLoop):
                 ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if handle._cancelled:
+                continue
+            if self._paused:
+                host = handle._context.get(HERE, LOCALHOST)  # type: ignore[attr-defined]
+                held = self._paused.get(host)
+                if held is not None:
+                    held.append(handle)
+                    continue
+            handle._run()
 
     def _advance(self) -> None:
         timers = self._timers

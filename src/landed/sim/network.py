@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from landed.sim.faults import Dials
 
 LOCALHOST: Final = "127.0.0.1"
-_HERE: contextvars.ContextVar[str] = contextvars.ContextVar("landed_sim_host", default=LOCALHOST)
+HERE: contextvars.ContextVar[str] = contextvars.ContextVar("landed_sim_host", default=LOCALHOST)
 _SELF: Final = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104
 _FIRST_PORT: Final = 49_152
 _BOTH_TOLD: Final = 0.5
@@ -30,16 +30,16 @@ Factory = Callable[[], asyncio.BaseProtocol]
 @contextmanager
 def on_host(name: str) -> Iterator[None]:
     """Run what follows, and every task begun in it, on the host of this name."""
-    token = _HERE.set(name)
+    token = HERE.set(name)
     try:
         yield
     finally:
-        _HERE.reset(token)
+        HERE.reset(token)
 
 
 def this_host() -> str:
     """The host on which the caller runs; 127.0.0.1 unless somebody said otherwise."""
-    return _HERE.get()
+    return HERE.get()
 
 
 class SimServer(asyncio.AbstractServer):
@@ -123,11 +123,13 @@ class SimServer(asyncio.AbstractServer):
         )
         transport.peer, dialler.peer = dialler, transport
         self._connections.add(transport)
+        self._network.ends[transport] = None
         self._idle.clear()
         transport.start(self._context.run(self._factory))
 
     def _forget(self, transport: SimTransport) -> None:
         self._connections.discard(transport)
+        self._network.ends.pop(transport, None)
         if not self._connections:
             self._idle.set()
 
@@ -143,7 +145,9 @@ class Network:
         self._rng = rng
         self._note = note
         self._servers: dict[Address, SimServer] = {}
-        self._diallers: dict[SimTransport, None] = {}
+        self.ends: dict[SimTransport, None] = {}
+        """Every end that lives, in the order in which they were made."""
+        self._dark: set[str] = set()
         self._next_port = _FIRST_PORT
 
     # --- listening and dialling ---------------------------------------------------------------
@@ -177,7 +181,8 @@ class Network:
         there = (_resolve(host), port)
         here = (this_host(), self._take_port())
         await self._pass(self._delay())
-        if dials.deaf and rng.random() < dials.deaf:
+        is_deaf = dials.deaf > 0 and rng.random() < dials.deaf
+        if is_deaf or there[0] in self._dark:
             self._tell("net.deaf", here, there)
             await self.loop.create_future()
         server = self._servers.get(there)
@@ -194,7 +199,7 @@ class Network:
             context=contextvars.copy_context(),
             on_lost=self._let_go,
         )
-        self._diallers[transport] = None
+        self.ends[transport] = None
         server.accept(transport)
         try:
             await self._pass(self._delay())
@@ -208,13 +213,38 @@ class Network:
 
     def reset_host(self, host: str) -> None:
         """Reset every connection that begins or ends on a host; each side learns of it by itself."""
-        for transport in list(self._diallers):
-            if host in (transport.here[0], transport.there[0]):
+        for transport in list(self.ends):
+            if transport.is_dialler and host in (transport.here[0], transport.there[0]):
                 self.reset_later(transport)
                 self.reset_later(transport.peer)
 
+    def cut_off(self, host: str, *, is_silent: bool) -> None:
+        """A machine dies: nothing it still does is seen.
+
+        Its peers are told by a reset, as after the death of a process; or, if silent, by nobody,
+        as after a power cut: until ``light`` nothing that is sent there is answered.
+        """
+        if is_silent:
+            self._dark.add(host)
+        for end in list(self.ends):
+            if end.here[0] == host:
+                end.is_cut = True
+                if not is_silent:
+                    self.reset_later(end.peer)
+                end.fail(connection_error(errno.ECONNRESET))
+        for address in [address for address in self._servers if address[0] == host]:
+            self._servers[address].close()
+
+    def light(self, host: str) -> None:
+        """A machine runs again; it knows nothing of its former connections and resets them."""
+        if host in self._dark:
+            self._dark.discard(host)
+            for end in list(self.ends):
+                if end.there[0] == host and end.peer.is_cut:
+                    self.reset_later(end)
+
     def _let_go(self, transport: SimTransport) -> None:
-        self._diallers.pop(transport, None)
+        self.ends.pop(transport, None)
 
     def _take_port(self) -> int:
         port = self._next_port
@@ -289,6 +319,8 @@ class Network:
 
     def reset_later(self, end: SimTransport) -> None:
         """Tell one end, some time from now, that its connection was reset."""
+        if end.there[0] in self._dark:
+            return
         self.loop.call_at(
             self.arrival(), end.fail, connection_error(errno.ECONNRESET), context=end.context
         )

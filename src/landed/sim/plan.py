@@ -16,6 +16,7 @@ from landed.commands import Policy
 from landed.ids import EventId
 from landed.sim.faults import Dials
 from landed.sim.history import Request
+from landed.sim.spindle import Flaw
 
 EngineName = Literal["memory", "sqlite"]
 
@@ -57,6 +58,12 @@ class Plan:
     disturb_every_s: float
     """Mean time between disturbances; 0 for none."""
     disturbances: tuple[str, ...]
+    is_mortal: bool
+    """The server may have several lives here."""
+    down_s: float
+    """Longest time between two lives of the server."""
+    pauses_s: float
+    """Longest time for which a host stands still."""
     stranger: bool
     """Another service writes to the same accounts, under its own client id."""
 
@@ -64,8 +71,10 @@ class Plan:
 def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan:
     """Draw the plan of a world."""
     rng = Random(f"{seed}/plan")  # noqa: S311  # repeatable on purpose
+    harder = Random(f"{seed}/harder")  # noqa: S311  # apart, so that old seeds keep their callers
     accounts = tuple(UUID(int=n + 1) for n in range(rng.randint(1, _ACCOUNTS_MAX)))
     policy = _draw_policy(rng)
+    blows = _draw_blows(harder)
     return Plan(
         seed=seed,
         engine=engine,
@@ -85,7 +94,10 @@ def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan
         twice=_chance(rng, 0.5),
         replay=_chance(rng, 0.5),
         disturb_every_s=rng.choice((0.0, 0.2, 0.5, 3.0)),
-        disturbances=_draw_disturbances(rng),
+        disturbances=(*_draw_disturbances(rng), *blows),
+        is_mortal=bool(blows),
+        down_s=harder.choice((0.01, 0.5, 5.0)),
+        pauses_s=policy.window_s * harder.choice((0.05, 0.5, 2.0)),
         stranger=rng.random() < 0.25,
     )
 
@@ -134,6 +146,12 @@ def _draw_dials(rng: Random, policy: Policy) -> Dials:
 def _draw_disturbances(rng: Random) -> tuple[str, ...]:
     every = ("wall_step", "reset_host", "restart_replica", "fail_flush", "slow_flush")
     return tuple(kind for kind in every if rng.random() < 0.4) or (rng.choice(every),)
+
+
+def _draw_blows(rng: Random) -> tuple[str, ...]:
+    """What ends a life of the server or stops a host, in half of the worlds."""
+    every = ("crash_server", "pause_host", *Flaw)
+    return () if rng.random() < 0.5 else tuple([str(k) for k in every if rng.random() < 0.3])
 
 
 def _draw_callers(rng: Random, accounts: tuple[UUID, ...]) -> tuple[tuple[Request, ...], ...]:

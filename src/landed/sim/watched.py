@@ -16,6 +16,7 @@ from landed.client.log import Log, LogInfo, for_decisions
 from landed.engines.port import Done, Engine, LogIdentity
 from landed.ids import AggregateKey
 from landed.log import (
+    Answer,
     Batch,
     Delete,
     Details,
@@ -29,6 +30,7 @@ from landed.log import (
     Write,
 )
 from landed.sim.history import Call, History
+from landed.sim.spindle import SimStore
 
 CALL: ContextVar[Call | None] = ContextVar("landed_sim_call", default=None)
 """The call on whose behalf the log is asked."""
@@ -150,12 +152,16 @@ class WatchedLog:
 
 
 class WatchedEngine:
-    """Note every write that reaches the engine of one host. Implements ``Engine``."""
+    """Note every write that reaches the engine of one host. Implements ``Engine``.
 
-    def __init__(self, engine: Engine, history: History, host: str) -> None:
+    Each answer is checked at the moment it is given: nothing is told that is not flushed.
+    """
+
+    def __init__(self, engine: Engine, history: History, host: str, store: SimStore) -> None:
         self._engine = engine
         self._history = history
         self._host = host
+        self._store = store
 
     @property
     def identity(self) -> LogIdentity:
@@ -174,10 +180,19 @@ class WatchedEngine:
 
     def submit(self, request: Request, done: Done, /) -> None:
         """See ``Engine.submit``."""
+        if self._store.is_dead:
+            self._engine.submit(request, done)
+            return
         if isinstance(request, Write):
             event_id = request.legs[0].events[0].event_id
             self._history.note(self._host, "engine.took", legs=legs_of(request), event_id=event_id)
-        self._engine.submit(request, done)
+
+        def checked(answer: Answer) -> None:
+            if not self._store.is_dead:
+                self._history.broken += self._store.untrue(request, answer)
+            done(answer)
+
+        self._engine.submit(request, checked)
 
     async def close(self) -> None:
         """See ``Engine.close``."""

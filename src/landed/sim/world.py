@@ -18,19 +18,16 @@ from landed.errors import AggregateMissingError, StorageError
 from landed.facts import forget
 from landed.ids import AggregateKey
 from landed.log import Batch, FeedRead, Read
-from landed.server.listener import Server, serve
 from landed.sim.disk import Disk
 from landed.sim.history import Call, History, Look, Request, Truth
-from landed.sim.loop import on_host, sim_loop
+from landed.sim.lives import ADDRESS, HOST, ServerLives
+from landed.sim.loop import sim_loop
 from landed.sim.plan import Plan
 from landed.sim.replica import Replica, ReplicaDownError
+from landed.sim.spindle import Flaw
 from landed.sim.stranger import be_a_stranger
-from landed.sim.watched import WatchedEngine
 
 SERVICE: Final = UUID("5e771ce0-0000-4000-8000-000000000001")
-_SERVER: Final = "server"
-_PORT: Final = 10_000
-_ADDRESS: Final = f"{_SERVER}:{_PORT}"
 _AFTERMATH_S: Final = 60.0
 """Long enough for the last stalled segment to arrive and the last idle connection to be dropped."""
 
@@ -45,32 +42,26 @@ class World:
         self._rng = sim_loop().stream("world")
         self._replicas: list[Replica] = []
         self._is_over = asyncio.Event()
-        self._server: Server
-        self._disk: Disk
+        self._disk = Disk(plan.engine, rng=sim_loop().stream("disk"))
+        self._server = ServerLives(
+            self._disk, history, sim_loop().stream("server"), down_s=plan.down_s
+        )
 
     async def live(self) -> None:
         """Live through the three ages, then read the log."""
         history, plan = self._history, self._plan
         history.now = sim_loop().time
-        self._disk = Disk(plan.engine)
         try:
-            with on_host(_SERVER):
-                note = history.noter(_SERVER)
-                clock = sim_loop().clock()
-                self._engine = await self._disk.open(clock=clock, note=note)
-                watched = WatchedEngine(self._engine, history, _SERVER)
-                self._server = await serve(
-                    watched, host=_SERVER, port=_PORT, clock=clock, note=note
-                )
+            await self._server.start()
             self._replicas = [
-                Replica(f"replica-{n + 1}", plan, history, _ADDRESS) for n in range(plan.replicas)
+                Replica(f"replica-{n + 1}", plan, history, ADDRESS) for n in range(plan.replicas)
             ]
             await self._be_rough()
             await self._be_calm()
             for replica in self._replicas:
                 await replica.close()
             await self._server.close()
-            await self._engine.close()
+            history.broken += self._disk.durable.broken
             history.truth = await self._read_log()
         finally:
             self._disk.erase()
@@ -81,7 +72,7 @@ class World:
         async with asyncio.TaskGroup() as others:
             others.create_task(self._disturb())
             if self._plan.stranger:
-                others.create_task(be_a_stranger(self._plan, self._history, _ADDRESS))
+                others.create_task(be_a_stranger(self._plan, self._history, ADDRESS))
             async with asyncio.TaskGroup() as callers:
                 for number, requests in enumerate(self._plan.callers):
                     rng = sim_loop().stream(f"caller/{number}")
@@ -170,28 +161,46 @@ class World:
             return False
 
     def _disturb_once(self, kind: str, rng: Random) -> None:
-        hosts = [_SERVER, *(replica.name for replica in self._replicas)]
+        hosts = [HOST, *(replica.name for replica in self._replicas)]
         host = rng.choice(hosts)
         self._history.note(host, f"disturb.{kind}")
         match kind:
             case "wall_step":
                 step_ms = rng.choice((1_000, 60_000, 86_400_000)) * rng.choice((-1, 1))
+                if host == HOST and self._plan.is_mortal:
+                    # The stated limit of the window: it is counted in server time, so a server that
+                    # starts again with its clock put forward makes every key look older by that.
+                    step_ms = -abs(step_ms)
                 sim_loop().clock(host).step_wall(step_ms)
             case "reset_host":
                 sim_loop().network.reset_host(host)
             case "fail_flush":
-                self._engine.gate.fails_next = StorageError("the seed says so")
+                self._spoil_gate(StorageError("the seed says so"))
             case "slow_flush":
-                self._engine.gate.slow_s = rng.choice((0.0, self._plan.policy.attempt_timeout_s))
+                self._slow_gate(rng.choice((0.0, self._plan.policy.attempt_timeout_s)))
+            case "crash_server":
+                self._server.crash()
+            case "pause_host":
+                span_s = self._plan.pauses_s * rng.random()
+                sim_loop().pause(host)
+                sim_loop().call_later(span_s, sim_loop().resume, host)
             case _:
-                raise AssertionError(kind)
+                self._server.spoil(Flaw(kind))
+
+    def _spoil_gate(self, error: StorageError) -> None:
+        if self._server.gate is not None:
+            self._server.gate.fails_next = error
+
+    def _slow_gate(self, span_s: float) -> None:
+        if self._server.gate is not None:
+            self._server.gate.slow_s = span_s
 
     # --- the second and the third -------------------------------------------------------------
 
     async def _be_calm(self) -> None:
         sim_loop().calm()
-        self._engine.gate.slow_s = 0.0
-        self._engine.gate.fails_next = None
+        self._server.spare()
+        await self._server.be_up()
         self._history.note("world", "world.calm")
         await self._ask_once_more()
         await asyncio.sleep(_AFTERMATH_S)
