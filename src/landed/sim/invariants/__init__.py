@@ -16,6 +16,7 @@ from landed.sim.invariants.feed import the_feed_agrees_with_the_log
 from landed.sim.invariants.once import a_request_lands_at_most_once
 from landed.sim.invariants.original import a_retry_gets_the_original_answer
 from landed.sim.invariants.recent import a_look_sees_what_was_answered_before
+from landed.sim.invariants.reused import key_reused_is_said_of_reused_keys
 from landed.sim.invariants.sent import a_write_is_sent_at_most_once
 from landed.sim.invariants.shipped import an_unguarded_writer_lands_once
 from landed.sim.invariants.taken import taken_is_said_behind_the_guard
@@ -30,6 +31,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     every_success_is_in_the_log,
     a_retry_gets_the_original_answer,
     what_is_not_applied_has_no_event,
+    key_reused_is_said_of_reused_keys,
     balances_fold_from_the_log,
     a_look_sees_what_was_answered_before,
     the_feed_agrees_with_the_log,
