@@ -31,7 +31,7 @@ from landed.ids import AggregateKey, ClientId, EventId
 from landed.limits import Limits
 from landed.log import ANY, Batch, Delete, DeleteLeg, Event, Read, ReadFilters, Trim, Write
 from landed.projections import Advance, MemoryProjection
-from landed.projections.port import Domain
+from landed.projections.port import Domain, Projection
 from landed.sim import HostClock, sim_loop
 from tests.stories import ledger
 from tests.stories.faulty import FaultyLog, Pause
@@ -52,11 +52,25 @@ X = key("account X")
 Y = key("account Y")
 
 
-class StoryProjection(MemoryProjection[Any]):
-    """A projection in memory whose ``record`` can be stopped or made to fail."""
+MakeProjection = Callable[["Fleet", "Replica"], Projection[Any]]
+"""Makes the projection of a replica that starts; ``conftest.py`` chooses one for each test."""
 
-    def __init__(self, *, clock: HostClock, aggregates_max: int) -> None:
-        super().__init__(clock=clock, aggregates_max=aggregates_max)
+
+def in_memory(fleet: Fleet, replica: Replica) -> Projection[Any]:
+    return MemoryProjection(clock=replica.clock, aggregates_max=fleet.aggregates_max)
+
+
+class Stage:
+    """What all fleets of the test that runs now stand on."""
+
+    make_projection: MakeProjection = staticmethod(in_memory)
+
+
+class StoryProjection:
+    """A projection whose ``record`` can be stopped, and any step made to fail."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
         self.record_script: deque[Exception | None] = deque()
         """Raised instead of recording."""
         self.advance_script: deque[Exception | None] = deque()
@@ -65,17 +79,23 @@ class StoryProjection(MemoryProjection[Any]):
 
     async def load(self, keys: Any, event_id: EventId | None, domain: Domain[Any], /) -> Any:
         _raise_next(self.load_script)
-        return await super().load(keys, event_id, domain)
+        return await self.inner.load(keys, event_id, domain)
 
     async def advance(self, step: Advance[Any], /) -> bool:
         _raise_next(self.advance_script)
-        return await super().advance(step)
+        return bool(await self.inner.advance(step))
 
     async def record(self, steps: Sequence[Advance[Any]], /) -> None:
         if self.before_record:
             await self.before_record.popleft().stop()
         _raise_next(self.record_script)
-        await super().record(steps)
+        await self.inner.record(steps)
+
+    async def raise_floor(self, key: AggregateKey, client_seq: int, /) -> None:
+        await self.inner.raise_floor(key, client_seq)
+
+    async def meet(self, *, log_id: UUID, restore_epoch: int) -> None:
+        await self.inner.meet(log_id=log_id, restore_epoch=restore_epoch)
 
 
 def done(outcome: Result | None) -> Done[Any]:
@@ -106,12 +126,22 @@ class Replica:
         self.clock = HostClock(sim_loop().time)
         self.log = FaultyLog(fleet.log)
         self._rng = Random(seed)
+        self.shares = ""
+        """Replicas with the same text here share their projection, if it can be shared."""
         self.facts: list[tuple[str, dict[str, object]]] = []
         self.restart()
 
     def restart(self) -> None:
         """Lose everything that was only in memory."""
-        self.use(StoryProjection(clock=self.clock, aggregates_max=self.fleet.aggregates_max))
+        self.use(StoryProjection(self.make_projection()))
+
+    def forget(self) -> None:
+        """Start over on a projection that nobody has folded into yet, shared or not."""
+        self.shares = self.name
+        self.restart()
+
+    def make_projection(self) -> Projection[Any]:
+        return Stage.make_projection(self.fleet, self)
 
     def use(self, projection: StoryProjection) -> None:
         """Start over on another projection."""
@@ -208,6 +238,8 @@ class Fleet:
         self.expired: set[UUID] = set()
         self.unreadable: set[UUID] = set()
         self.last: Result | None = None
+        self.shared: dict[str, str] = {}
+        """Names of projections that are shared, by what replicas share."""
         self.replicas = [Replica(self, "ABCDE"[i], seed=i) for i in range(size)]
 
     async def give(self, account: UUID, cents: int, name: str = "opening") -> None:

@@ -103,6 +103,7 @@ async def test_pages_are_followed_to_the_end_of_a_long_history() -> None:
         for number in range(30):
             await a.deposit(X, 1, key(f"K{number}"))
         it.lane._reads._limits = it.lane._limits.__class__(max_response_size=400)
+        b.forget()
         assert await b.loop.look(b.key_of(X)) == Seen(130, 31)
         assert len(b.log.reads) > 3
         assert done(await b.deposit(X, 1, key("K7"))).how is How.ORIGINAL

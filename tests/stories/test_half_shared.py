@@ -24,14 +24,14 @@ class _Cursors(dict[Any, Any]):
 class HalfShared(StoryProjection):
     """Folds into shared cursors, and keeps its answers to itself."""
 
-    def __init__(self, shared: _Cursors, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, shared: _Cursors, inner: MemoryProjection[Any]) -> None:
+        super().__init__(inner)
         self._shared = shared
 
     async def load(self, keys: Any, event_id: Any, domain: Any, /) -> Any:
         for name in keys:
             if name in self._shared:
-                mine = self._aggregates.setdefault(name, _Aggregate(None))
+                mine = self.inner._aggregates.setdefault(name, _Aggregate(None))
                 theirs = self._shared[name]
                 for field in ("state", "version", "client_seq", "newest_ms"):
                     setattr(mine, field, getattr(theirs, field))
@@ -48,7 +48,7 @@ class HalfShared(StoryProjection):
 
     def _share(self, steps: Any) -> None:
         for step in steps:
-            self._shared[step.key] = self._aggregates[step.key]
+            self._shared[step.key] = self.inner._aggregates[step.key]
 
 
 async def _retry_on_the_other_replica(it: Fleet) -> None:
@@ -63,7 +63,8 @@ async def _story_on_half_shared_projections() -> None:
     async with fleet(2) as it:
         shared = _Cursors()
         for replica in it.replicas:
-            replica.use(HalfShared(shared, clock=replica.clock, aggregates_max=100))
+            inner: MemoryProjection[Any] = MemoryProjection(clock=replica.clock)
+            replica.use(HalfShared(shared, inner))
         await _retry_on_the_other_replica(it)
         assert done(it.last).how is How.FRESH, "no error fires anywhere"
         assert await it.count(key("K1")) == 2

@@ -23,6 +23,7 @@ from landed.errors import (
     SequenceInFlightError,
     StorageError,
 )
+from landed.projections import MemoryProjection
 from tests.stories.faulty import Answer, DelayApply, Fault, LoseAnswer, LoseRequest
 from tests.stories.fleet import Fleet, Replica, X, Y, fleet, key
 
@@ -59,7 +60,8 @@ class Play:
                 with suppress(OutcomeUnknownError):
                     await self.it.write_foreign(rng.choice(ACCOUNTS), 1, client_seq=number + 1)
             case "evict":
-                replica.projection._aggregates.clear()
+                if isinstance(replica.projection.inner, MemoryProjection):
+                    replica.projection.inner._aggregates.clear()
             case _:
                 await asyncio.sleep(rng.expovariate(2.0))
         if len(self.running) > 8:

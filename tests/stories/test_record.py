@@ -60,7 +60,7 @@ async def test_a_record_whose_acknowledgement_is_lost_doubles_nothing() -> None:
 
     async with fleet(2) as it:
         a, b = it.replicas
-        a.use(Deaf(clock=a.clock, aggregates_max=10))
+        a.use(Deaf(a.make_projection()))
         first = done(await a.deposit(X, 50, key("K1")))
         await it.pass_time(89.0)
         for replica in (a, b):
@@ -131,16 +131,18 @@ async def test_two_folds_of_one_backlog_at_once_agree() -> None:
         assert b.log.writes == []
 
 
+@pytest.mark.parametrize("backend", ["memory"], indirect=True)
 async def test_an_evicted_account_is_folded_again_and_knows_its_answers() -> None:
     async with fleet(1, aggregates_max=1) as it:
         (a,) = it.replicas
         first = done(await a.deposit(X, 50, key("K1")))
         done(await a.deposit(key("another account"), 5, key("K2")))
-        assert len(a.projection) == 1
+        assert len(a.projection.inner) == 1
         again = done(await a.deposit(X, 50, key("K1")))
         assert (again.how, again.results) == (How.ORIGINAL, first.results)
 
 
+@pytest.mark.parametrize("backend", ["memory"], indirect=True)
 async def test_an_account_evicted_while_it_is_folded_is_folded_from_the_start() -> None:
     async with fleet(1, aggregates_max=1) as it:
         (a,) = it.replicas

@@ -150,6 +150,7 @@ async def test_an_ownership_read_that_never_works_leaves_it_unresolved() -> None
 async def test_a_landed_write_that_cannot_be_read_back_is_told_as_applied() -> None:
     async with fleet(2) as it:
         a, b = it.replicas
+        a.forget()
         a.log.on_read(Pass(), Pass(), *[Answer(ReadTimeoutError())] * 5)
         await _land_behind_its_back(it, a, b)
         assert isinstance(it.last, Unresolved), it.last

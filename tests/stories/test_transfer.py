@@ -60,6 +60,7 @@ async def test_a_leg_whose_answer_has_expired_is_rebuilt_and_never_written_again
     async with fleet(2) as it:
         a, b = it.replicas
         await it.give(Y, 500)
+        b.forget()
         await a.transfer(X, Y, 30, key("K1"))
         await it.pass_time(80.0)
         await a.deposit(Y, 7, key("newer on Y"))
@@ -178,7 +179,7 @@ async def test_legs_that_were_recorded_apart_are_each_safe_alone() -> None:
 
     async with fleet(2) as it:
         a, b = it.replicas
-        a.use(OneLeg(clock=a.clock, aggregates_max=10))
+        a.use(OneLeg(a.make_projection()))
         first = await a.transfer(X, Y, 30, key("K1"))
         for replica in (a, b):
             again = done(await replica.transfer(X, Y, 30, key("K1")))
@@ -214,7 +215,7 @@ async def test_a_closed_account_does_not_hide_that_the_transfer_landed() -> None
         await a.transfer(X, Y, 30, key("K1"))
         await it.delete(X, allow_recreate=False)
         done(await a.transfer(X, Y, 30, key("K1")))
-        a.restart()
+        a.forget()
         outcome = await a.transfer(X, Y, 30, key("K1"))
         assert isinstance(outcome, Fault), outcome
         assert outcome.kind is FaultKind.CLOSED
@@ -226,7 +227,7 @@ async def test_a_leg_that_cannot_be_seen_is_not_answered_with_an_invented_balanc
         (a,) = it.replicas
         await it.give(Y, 500)
         await a.transfer(X, Y, 30, key("K1"))
-        a.restart()
+        a.forget()
         a.log.on_read(Pass(), *[Answer(HIDDEN)] * 5)
         a.log.on_details(*[HIDDEN] * 5)
         outcome = await a.transfer(X, Y, 30, key("K1"))

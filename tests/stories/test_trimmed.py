@@ -59,6 +59,7 @@ async def test_a_cold_replica_on_a_trimmed_account_invents_no_balance() -> None:
         a, b = it.replicas
         await _six_versions(it, a)
         await it.trim(X, 5)
+        b.forget()
         outcome = await b.deposit(X, 50, key("K1"))
         assert isinstance(outcome, Fault), outcome
         assert (outcome.kind, outcome.applied) == (FaultKind.TRIMMED, Applied.NOT_APPLIED)
@@ -73,6 +74,7 @@ async def test_a_cold_replica_folds_a_trimmed_account_from_its_snapshot() -> Non
         await _six_versions(it, a)
         await take_snapshot(it, X, 105)
         await it.trim(X, 7)
+        b.forget()
         assert await b.loop.look(b.key_of(X)) == Seen(105, 7)
         first = done(await a.deposit(X, 50, key("K1")))
         assert first.result.balance_cents == 155
@@ -83,6 +85,7 @@ async def test_a_cold_replica_folds_a_trimmed_account_from_its_snapshot() -> Non
 async def test_a_replica_that_slept_through_a_trim_goes_on_from_the_snapshot() -> None:
     async with fleet(2, domain=SnapshotAccounts()) as it:
         a, b = it.replicas
+        b.forget()
         await b.loop.look(b.key_of(X))
         await _six_versions(it, a)
         await take_snapshot(it, X, 105)

@@ -73,6 +73,7 @@ async def test_the_writers_own_answer_lives_a_whole_window_on_an_idle_account() 
 async def test_a_replayed_answer_lives_as_long_as_its_event_has_left() -> None:
     async with fleet(2) as it:
         a, b = it.replicas
+        b.forget()
         await a.deposit(X, 50, key("K1"))
         await it.pass_time(80.0)
         await a.deposit(X, 1, key("newer"))
@@ -116,6 +117,7 @@ async def test_a_key_that_ran_again_after_its_window_gets_the_second_answer() ->
 async def test_an_event_that_this_very_catch_up_found_is_a_hit_whatever_its_age() -> None:
     async with fleet(2) as it:
         a, b = it.replicas
+        b.forget()
         first = done(await a.deposit(X, 50, key("K1")))
         await it.pass_time(1000.0)
         await a.deposit(X, 1, key("newer"))

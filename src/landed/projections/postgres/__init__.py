@@ -1,0 +1,8 @@
+"""A projection that replicas share, in PostgreSQL. Needs the extra ``postgres``.
+
+Start with store.py (the port), then statements.py (what makes it safe: one statement for each step).
+"""
+
+from landed.projections.postgres.store import PostgresProjection, rebuild
+
+__all__ = ["PostgresProjection", "rebuild"]
