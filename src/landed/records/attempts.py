@@ -1,21 +1,21 @@
-"""Attempts: opened durably before the first byte may leave, closed once, answered late at worst."""
+"""Attempts: opened durably before the first byte may leave, closed once, answered late at worst.
+
+Several are opened or closed in one transaction, by the same statements as one.
+"""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, exists, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, exists, func, or_, select, update
 
 from landed.effects.answer import (
     Abandoned,
     Accepted,
     AttemptAnswer,
-    Fenced,
-    InFlight,
-    KeyConflict,
     NotExecuted,
     NotSent,
     Refused,
@@ -30,14 +30,19 @@ from landed.effects.doubt import (
     standing,
     weakest,
 )
+from landed.effects.order import OrderPolicy
 from landed.effects.state import TERMINAL, Certainty, Reason, State
-from landed.effects.transitions import Happening, Kind, LateMove, decide, late, late_target
+from landed.effects.transitions import Happening, Kind, LateMove, decide, late_target
 from landed.records import settle
-from landed.records.effects import EffectView, moved, view
+from landed.records.answers import evidence_of, outcome_of
+from landed.records.each import BYTES, FLAG, ID, NUMBER, TEXT, Each, Values
+from landed.records.effects import EffectView, view, views
+from landed.records.ingest import ingest_mark
+from landed.records.late import end_late
 from landed.records.session import Books
 from landed.records.tables import attempts, effects
 
-GRACE_US = 5_000_000
+GRACE_US: Final = 5_000_000
 """After the send deadline, before the reaper calls an attempt abandoned."""
 
 
@@ -67,74 +72,151 @@ def begin(
 
     Transaction: effect to ``sending`` and its attempt row, or nothing (TX-BEGIN).
     """
+    return begin_all(conn, books, [(effect, contract)], worker=worker)[0]
+
+
+def begin_all(
+    conn: Connection,
+    books: Books,
+    asked: Sequence[tuple[EffectView, Contract]],
+    *,
+    worker: str,
+) -> list[Begun | NotBegun]:
+    """Open the next attempt of several effects, each under its own guard (rule AT-1).
+
+    One that cannot be begun hinders no other. Returns what became of each, in the order given.
+    """
     # Whether the contract allows a resend does not change while state and attempt stand still; only
     # its time runs out, and that is compared by the database below.
-    allowed = standing(effect.doubt, contract, now_us=0)
-    verdict = decide(Happening.BEGIN, allowed)
-    if verdict.kind is not Kind.MOVE:
-        return NotBegun(effect)
-    at = books.at(conn)
-    attempt_no = effect.attempt_no + 1
-    conditions = [
-        effects.c.effect_id == effect.effect_id,
-        effects.c.state == effect.state.value,
-        effects.c.attempt_no == effect.attempt_no,
-        effects.c.held_by.is_(None),
-        effects.c.is_cancel_requested.is_(False),
-        or_(effects.c.not_after.is_(None), effects.c.not_after > at),
+    tried = {
+        effect.effect_id: (effect, contract)
+        for effect, contract in asked
+        if decide(Happening.BEGIN, standing(effect.doubt, contract, now_us=0)).kind is Kind.MOVE
+    }
+    rows = [
+        {
+            "effect_id": effect_id,
+            "state": effect.state.value,
+            "attempt_no": effect.attempt_no,
+            "begin_before": _begin_before(effect, contract),
+            "timeout_us": int(contract.timeout_s * 1_000_000),
+        }
+        for effect_id, (effect, contract) in tried.items()
     ]
-    limit = resend_limit_us(effect.doubt, contract)
-    if effect.doubt_from is not None and not effect.is_absence_final and limit is not None:
-        conditions.append(at < limit)
-    if effect.order_domain is not None and effect.order_policy == "strict":
-        older = effects.alias("older")
-        conditions.append(
-            ~exists().where(
-                and_(
-                    older.c.order_domain == effect.order_domain,
-                    older.c.order_key == effect.order_key,
-                    older.c.version < effect.version,
-                    older.c.state.not_in([state.value for state in TERMINAL]),
-                )
-            )
+    opened = {row.effect_id: row for row in _open(conn, books, rows)}
+    each = Each(conn, effect_id=ID, attempt_no=NUMBER, begun_at=NUMBER, worker=TEXT)
+    each.run(
+        each.insert(attempts),
+        [
+            {
+                "effect_id": effect_id,
+                "attempt_no": row.attempt_no,
+                "begun_at": row.last_begun_at,
+                "worker": worker,
+            }
+            for effect_id, row in opened.items()
+        ],
+    )
+    missed = {found.effect_id: found for found in views(conn, list(tried.keys() - opened.keys()))}
+    return [
+        Begun(
+            replace(
+                effect,
+                state=State.SENDING,
+                attempt_no=row.attempt_no,
+                reason=None,
+                is_absence_final=False,
+                first_begun_at=row.first_begun_at,
+                last_begun_at=row.last_begun_at,
+                first_sight_at=row.first_sight_at,
+                send_deadline=row.send_deadline,
+            ),
+            row.attempt_no,
+            row.send_deadline,
         )
-    row = conn.execute(
+        if (row := opened.get(effect.effect_id)) is not None
+        else NotBegun(missed.get(effect.effect_id) if effect.effect_id in tried else effect)
+        for effect, _ in asked
+    ]
+
+
+def _open(conn: Connection, books: Books, rows: Sequence[Values]) -> Sequence[Row[Any]]:
+    """Move effects to ``sending``; those whose guard no longer holds are left alone."""
+    at = books.at(conn)
+    older = effects.alias("older")
+    each = Each(
+        conn,
+        effect_id=ID,
+        state=TEXT,
+        attempt_no=NUMBER,
+        begin_before=NUMBER,
+        timeout_us=NUMBER,
+    )
+    waits_for_older = and_(
+        effects.c.order_policy == OrderPolicy.STRICT.value,
+        exists().where(
+            older.c.order_domain == effects.c.order_domain,
+            older.c.order_key == effects.c.order_key,
+            older.c.version < effects.c.version,
+            older.c.state.not_in([state.value for state in TERMINAL]),
+        ),
+    )
+    statement = (
         update(effects)
-        .where(*conditions)
+        .where(
+            effects.c.effect_id == each["effect_id"],
+            effects.c.state == each["state"],
+            effects.c.attempt_no == each["attempt_no"],
+            effects.c.held_by.is_(None),
+            effects.c.is_cancel_requested.is_(False),
+            or_(effects.c.not_after.is_(None), effects.c.not_after > at),
+            or_(each["begin_before"].is_(None), each["begin_before"] > at),
+            ~func.coalesce(waits_for_older, False),
+        )
         .values(
-            state=verdict.to.value,
-            attempt_no=attempt_no,
+            state=State.SENDING.value,
+            attempt_no=effects.c.attempt_no + 1,
             reason=None,
             is_absence_final=False,
-            first_begun_at=at if effect.first_begun_at is None else effects.c.first_begun_at,
+            first_begun_at=func.coalesce(effects.c.first_begun_at, at),
             last_begun_at=at,
-            first_sight_at=at if effect.first_sight_at is None else effects.c.first_sight_at,
-            send_deadline=at + int(contract.timeout_s * 1_000_000),
+            first_sight_at=func.coalesce(effects.c.first_sight_at, at),
+            send_deadline=at + each["timeout_us"],
         )
-        .returning(effects.c.last_begun_at, effects.c.send_deadline, effects.c.first_sight_at)
-    ).first()
-    if row is None:
-        return NotBegun(view(conn, effect.effect_id))
-    conn.execute(
-        insert(attempts).values(
-            effect_id=effect.effect_id,
-            attempt_no=attempt_no,
-            begun_at=row.last_begun_at,
-            worker=worker,
+        .returning(
+            effects.c.effect_id,
+            effects.c.attempt_no,
+            effects.c.first_begun_at,
+            effects.c.last_begun_at,
+            effects.c.first_sight_at,
+            effects.c.send_deadline,
         )
     )
-    begun = replace(
-        effect,
-        state=verdict.to,
-        attempt_no=attempt_no,
-        reason=None,
-        is_absence_final=False,
-        first_begun_at=effect.first_begun_at or row.last_begun_at,
-        last_begun_at=row.last_begun_at,
-        first_sight_at=row.first_sight_at,
-        send_deadline=row.send_deadline,
-    )
-    return Begun(begun, attempt_no, row.send_deadline)
+    # In one order everywhere, or two workers that meet could wait for each other.
+    return each.returned(statement, sorted(rows, key=lambda row: str(row["effect_id"])))
+
+
+def _begin_before(effect: EffectView, contract: Contract) -> int | None:
+    """The last moment of a resend in doubt; None where there is no doubt, or no end (CT-6)."""
+    if effect.doubt_from is None or effect.is_absence_final:
+        return None
+    return resend_limit_us(effect.doubt, contract)
+
+
+class Answered(NamedTuple):
+    """An attempt and what came back, by the contract's meaning."""
+
+    effect: EffectView
+    """As ``begin`` returned it, or as read since."""
+    contract: Contract
+    answer: AttemptAnswer
+    delays: settle.Delays
+    """When to come again."""
+    attempt_no: int
+
+    @property
+    def is_newest(self) -> bool:
+        return self.effect.state is State.SENDING and self.attempt_no == self.effect.attempt_no
 
 
 class Ended(NamedTuple):
@@ -156,8 +238,6 @@ def end(
 ) -> Ended:
     """Close an attempt with its answer and move the effect, or record the answer as late (AT-6).
 
-    Transaction: attempt, effect, result, doubt, schedule, settlement, review, or nothing (TX-END).
-
     Args:
         conn: inside a transaction.
         books: the ledger's.
@@ -168,27 +248,50 @@ def end(
         attempt_no: which attempt is answered; the effect's newest by default.
     """
     number = effect.attempt_no if attempt_no is None else attempt_no
-    at = books.at(conn)
-    closed = conn.execute(
-        update(attempts)
-        .where(
-            attempts.c.effect_id == effect.effect_id,
-            attempts.c.attempt_no == number,
-            attempts.c.ended_at.is_(None),
-        )
-        .values(ended_at=at, outcome=outcome_of(answer), **_evidence(answer))
+    return end_all(conn, books, [Answered(effect, contract, answer, delays, number)])[0]
+
+
+def end_all(conn: Connection, books: Books, answered: Sequence[Answered]) -> list[Ended]:
+    """Close several attempts, each by its own answer and under its own guard (AT-6).
+
+    Transaction: attempt, effect, result, doubt, schedule, settlement, review, or nothing (TX-END).
+    Returns what each answer made of its effect, in the order given.
+    """
+    closed = _close(conn, books, answered)
+    in_time = [
+        one.is_newest and (one.effect.effect_id, one.attempt_no) in closed for one in answered
+    ]
+    moved = _move(
+        conn, books, [one for one, is_open in zip(answered, in_time, strict=True) if is_open]
     )
-    is_open = closed.rowcount == 1 and effect.state is State.SENDING and number == effect.attempt_no
-    if is_open:
-        to = _move(conn, books, effect, contract, answer, delays=delays)
-        if to is None:
-            # A late success of an earlier attempt was noted since ``begin``: look at it, once.
-            fresh = view(conn, effect.effect_id)
-            if fresh is not None and fresh.has_late_success != effect.has_late_success:
-                to = _move(conn, books, fresh, contract, answer, delays=delays)
-        if to is not None:
-            return Ended(to, was_late=False)
-    return _end_late(conn, books, effect.effect_id, contract, answer, number=number, delays=delays)
+    ended = []
+    for one, is_open in zip(answered, in_time, strict=True):
+        to = moved.get(one.effect.effect_id) if is_open else None
+        if is_open and to is None:
+            to = _move_again(conn, books, one)
+        ended.append(_late(conn, books, one) if to is None else Ended(to, was_late=False))
+    return ended
+
+
+def _move_again(conn: Connection, books: Books, one: Answered) -> State | None:
+    """A late success of an earlier attempt was noted since ``begin``: look at it, once."""
+    fresh = view(conn, one.effect.effect_id)
+    if fresh is None or fresh.has_late_success == one.effect.has_late_success:
+        return None
+    return _move(conn, books, [one._replace(effect=fresh)]).get(fresh.effect_id)
+
+
+def _late(conn: Connection, books: Books, one: Answered) -> Ended:
+    stands = end_late(
+        conn,
+        books,
+        one.effect.effect_id,
+        one.contract,
+        one.answer,
+        attempt_no=one.attempt_no,
+        delays=one.delays,
+    )
+    return Ended(stands, was_late=True)
 
 
 def reap(
@@ -201,18 +304,10 @@ def reap(
     """
     if effect.state is not State.SENDING:
         return False
-    closed = conn.execute(
-        update(attempts)
-        .where(
-            attempts.c.effect_id == effect.effect_id,
-            attempts.c.attempt_no == effect.attempt_no,
-            attempts.c.ended_at.is_(None),
-        )
-        .values(ended_at=books.at(conn), outcome=outcome_of(Abandoned()))
-    )
-    if closed.rowcount != 1:
+    one = Answered(effect, contract, Abandoned(), delays, effect.attempt_no)
+    if not _close(conn, books, [one]):
         return False
-    return _move(conn, books, effect, contract, Abandoned(), delays=delays) is not None
+    return effect.effect_id in _move(conn, books, [one])
 
 
 def overdue(conn: Connection, books: Books, *, limit: int) -> list[UUID]:
@@ -226,65 +321,154 @@ def overdue(conn: Connection, books: Books, *, limit: int) -> list[UUID]:
     return list(rows.scalars())
 
 
-def outcome_of(answer: AttemptAnswer) -> str:
-    """The word under which an attempt records an answer."""
-    match answer:
-        case Success():
-            return "success"
-        case Accepted():
-            return "accepted"
-        case Refused():
-            return "refused"
-        case Fenced():
-            return "fenced"
-        case NotExecuted():
-            return "not_executed"
-        case NotSent():
-            return "not_sent"
-        case InFlight():
-            return "in_flight"
-        case KeyConflict():
-            return "key_conflict"
-        case Abandoned():
-            return "abandoned"
-        case _:
-            return "ambiguous"
+def _close(conn: Connection, books: Books, answered: Sequence[Answered]) -> set[tuple[UUID, int]]:
+    """Write answers to open attempts; returns which were open."""
+    each = Each(
+        conn,
+        effect_id=ID,
+        attempt_no=NUMBER,
+        outcome=TEXT,
+        answer_code=TEXT,
+        answer_digest=BYTES,
+        error=TEXT,
+    )
+    statement = (
+        update(attempts)
+        .where(
+            attempts.c.effect_id == each["effect_id"],
+            attempts.c.attempt_no == each["attempt_no"],
+            attempts.c.ended_at.is_(None),
+        )
+        .values(
+            ended_at=books.at(conn),
+            outcome=each["outcome"],
+            answer_code=each["answer_code"],
+            answer_digest=each["answer_digest"],
+            error=each["error"],
+        )
+        .returning(attempts.c.effect_id, attempts.c.attempt_no)
+    )
+    rows = [
+        {
+            "effect_id": one.effect.effect_id,
+            "attempt_no": one.attempt_no,
+            "outcome": outcome_of(one.answer),
+            **evidence_of(one.answer),
+        }
+        for one in answered
+    ]
+    return {(row.effect_id, row.attempt_no) for row in each.returned(statement, rows)}
 
 
-def _move(
-    conn: Connection,
-    books: Books,
-    effect: EffectView,
-    contract: Contract,
-    answer: AttemptAnswer,
-    *,
-    delays: settle.Delays,
-) -> State | None:
-    """Write what the table says of an answer to the open attempt; None if the effect has moved."""
-    number = effect.attempt_no
-    doubt_from = doubt_after(effect.doubt, contract, answer, number)
-    verdict = decide(happening_of(answer), standing(effect.doubt, contract, attempt_no=number))
+class _Target(NamedTuple):
+    """Where the table sends an effect, and what stands in its row then."""
+
+    to: State
+    doubt_from: int | None
+    reason: str | None
+    forgets_sight: bool
+    """Proven unsent: the recipient cannot have seen the key in this attempt."""
+    recipient_ref: str | None
+    certainty: Certainty | None
+    """Of a terminal state."""
+    result: bytes | None
+
+
+def _target(one: Answered) -> _Target:
+    """What the table makes of an answer to the open attempt."""
+    effect, contract, answer = one.effect, one.contract, one.answer
+    doubt_from = doubt_after(effect.doubt, contract, answer, one.attempt_no)
+    verdict = decide(
+        happening_of(answer), standing(effect.doubt, contract, attempt_no=one.attempt_no)
+    )
     assert verdict.kind is Kind.MOVE, "every answer moves an open attempt"
     to = verdict.to
     if effect.has_late_success and to not in TERMINAL:
         # An earlier attempt's success came in while this one was open (rule SM-2).
         to, doubt_from = late_target(LateMove.CONFIRM, to), None
-    values: dict[str, object] = {
-        "doubt_from": doubt_from,
-        "reason": _reason(answer, to, doubt_from),
-    }
-    if doubt_from is None and isinstance(answer, NotSent | NotExecuted):
-        # Proven unsent: the recipient cannot have seen the key in this attempt.
-        values["first_sight_at"] = None
-    if isinstance(answer, Success | Accepted) and answer.recipient_ref is not None:
-        values["recipient_ref"] = answer.recipient_ref
-    if to in TERMINAL:
-        result = answer.result if isinstance(answer, Success | Refused) else None
-        values |= settle.terminal_values(conn, books, result, _certainty(effect, answer))
-    if not moved(conn, effect, to, values):
-        return None
-    settle.after_move(conn, books, effect, contract, to, answer=answer, delays=delays)
-    return to
+    is_settled = to in TERMINAL
+    return _Target(
+        to=to,
+        doubt_from=None if is_settled else doubt_from,
+        reason=_reason(answer, to, doubt_from),
+        forgets_sight=doubt_from is None and isinstance(answer, NotSent | NotExecuted),
+        recipient_ref=answer.recipient_ref if isinstance(answer, Success | Accepted) else None,
+        certainty=_certainty(effect, answer) if is_settled else None,
+        result=answer.result if is_settled and isinstance(answer, Success | Refused) else None,
+    )
+
+
+def _move(conn: Connection, books: Books, answered: Sequence[Answered]) -> dict[UUID, State]:
+    """Write what the table says of answers to open attempts; left out: what has moved meanwhile."""
+    targets = {one.effect.effect_id: _target(one) for one in answered}
+    at = books.at(conn)
+    each = Each(
+        conn,
+        effect_id=ID,
+        attempt_no=NUMBER,
+        has_late_success=FLAG,
+        to=TEXT,
+        doubt_from=NUMBER,
+        reason=TEXT,
+        forgets_sight=FLAG,
+        recipient_ref=TEXT,
+        certainty=TEXT,
+        result=BYTES,
+        result_digest=BYTES,
+    )
+    is_settled = each["certainty"].is_not(None)
+    statement = (
+        update(effects)
+        .where(
+            effects.c.effect_id == each["effect_id"],
+            effects.c.state == State.SENDING.value,
+            effects.c.attempt_no == each["attempt_no"],
+            effects.c.has_late_success == each["has_late_success"],
+        )
+        .values(
+            state=each["to"],
+            doubt_from=each["doubt_from"],
+            reason=each["reason"],
+            first_sight_at=case((each["forgets_sight"], None), else_=effects.c.first_sight_at),
+            recipient_ref=func.coalesce(each["recipient_ref"], effects.c.recipient_ref),
+            certainty=func.coalesce(each["certainty"], effects.c.certainty),
+            result=func.coalesce(each["result"], effects.c.result),
+            result_digest=func.coalesce(each["result_digest"], effects.c.result_digest),
+            settled_at=case((is_settled, at), else_=effects.c.settled_at),
+            settled_mark=case((is_settled, ingest_mark()), else_=effects.c.settled_mark),
+        )
+        .returning(effects.c.effect_id)
+    )
+    rows = [
+        {
+            "effect_id": one.effect.effect_id,
+            "attempt_no": one.attempt_no,
+            "has_late_success": one.effect.has_late_success,
+            "to": target.to.value,
+            "doubt_from": target.doubt_from,
+            "reason": target.reason,
+            "forgets_sight": target.forgets_sight,
+            "recipient_ref": target.recipient_ref,
+            "certainty": None if target.certainty is None else target.certainty.value,
+            "result": target.result,
+            "result_digest": None if target.result is None else settle.digest_of(target.result),
+        }
+        for one, target in ((one, targets[one.effect.effect_id]) for one in answered)
+    ]
+    written = {row.effect_id for row in each.returned(statement, rows)}
+    moved = {effect_id: targets[effect_id].to for effect_id in targets if effect_id in written}
+    settle.after_moves(
+        conn,
+        books,
+        [
+            settle.Moved(
+                one.effect, one.contract, moved[one.effect.effect_id], one.delays, one.answer
+            )
+            for one in answered
+            if one.effect.effect_id in moved
+        ],
+    )
+    return moved
 
 
 def _certainty(effect: EffectView, answer: AttemptAnswer) -> Certainty:
@@ -301,75 +485,3 @@ def _reason(answer: AttemptAnswer, to: State, doubt_from: int | None) -> str | N
     if reason is not None:
         return reason.value
     return Reason.NO_ANSWER.value if doubt_from is not None else None
-
-
-def _end_late(
-    conn: Connection,
-    books: Books,
-    effect_id: UUID,
-    contract: Contract,
-    answer: AttemptAnswer,
-    *,
-    number: int,
-    delays: settle.Delays,
-) -> Ended:
-    """An answer to an attempt that is no longer open: recorded always, applied by rule SM-2."""
-    conn.execute(
-        update(attempts)
-        .where(
-            attempts.c.effect_id == effect_id,
-            attempts.c.attempt_no == number,
-            attempts.c.late_outcome.is_(None),
-        )
-        .values(late_outcome=outcome_of(answer), late_at=books.at(conn), **_evidence(answer))
-    )
-    effect = view(conn, effect_id)
-    assert effect is not None, "effects are never deleted"
-    result = answer.result if isinstance(answer, Success) else None
-    is_same = (
-        result is None
-        or effect.result_digest is None
-        or not contract.is_answer_final_for_all
-        or hashlib.sha256(result).digest() == effect.result_digest
-    )
-    step = late(
-        happening_of(answer),
-        effect.state,
-        is_newest=number == effect.attempt_no,
-        is_same_result=is_same,
-    )
-    if step is LateMove.CONFIRM and effect.reason == Reason.ATTESTED_ABSENT.value:
-        # A person said that it did not act, and it did: an incident, never a silent change (RN-9).
-        step = LateMove.CONTRADICT
-    match step:
-        case LateMove.CONFIRM:
-            values = {
-                "doubt_from": None,
-                "reason": None,
-                **settle.terminal_values(conn, books, result, Certainty.PROVEN),
-            }
-            to = late_target(step, effect.state)
-            if moved(conn, effect, to, values):
-                settle.after_move(conn, books, effect, contract, to, answer=answer, delays=delays)
-                return Ended(to, was_late=True)
-        case LateMove.NOTE_SUCCESS:
-            moved(conn, effect, effect.state, {"has_late_success": True})
-        case LateMove.CONTRADICT:
-            settle.contradict(conn, books, effect, f"attempt {number} answered late: it acted")
-        case LateMove.RECORD:
-            pass
-    return Ended(effect.state, was_late=True)
-
-
-def _evidence(answer: AttemptAnswer) -> dict[str, object]:
-    values: dict[str, object] = {}
-    code = getattr(answer, "code", "")
-    detail = getattr(answer, "detail", "")
-    result = getattr(answer, "result", None)
-    if code:
-        values["answer_code"] = code
-    if detail:
-        values["error"] = detail[:500]
-    if result is not None:
-        values["answer_digest"] = hashlib.sha256(result).digest()
-    return values

@@ -24,6 +24,7 @@ from landed.errors import (
 )
 from landed.fingerprint import Fingerprint
 from landed.records import orders, origins, schedule
+from landed.records.each import among
 from landed.records.session import Books, is_postgres
 from landed.records.tables import effect_causes, effects
 
@@ -253,7 +254,9 @@ def views(conn: Connection, effect_ids: list[UUID]) -> list[EffectView]:
     if not effect_ids:
         return []
     rows = conn.execute(
-        select(*(effects.c[name] for name in _COLUMNS)).where(effects.c.effect_id.in_(effect_ids))
+        select(*(effects.c[name] for name in _COLUMNS)).where(
+            among(conn, effects.c.effect_id, effect_ids)
+        )
     )
     return [_view(row) for row in rows.mappings()]
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.records import schedule
+from landed.records.each import among
 from landed.records.session import Books, is_postgres
 from landed.records.tables import order_heads, outbox
 
@@ -157,7 +158,9 @@ def rows(conn: Connection, outbox_ids: Sequence[UUID]) -> list[Row]:
     if not outbox_ids:
         return []
     found = conn.execute(
-        select(*(outbox.c[name] for name in Row._fields)).where(outbox.c.outbox_id.in_(outbox_ids))
+        select(*(outbox.c[name] for name in Row._fields)).where(
+            among(conn, outbox.c.outbox_id, outbox_ids)
+        )
     )
     return [Row(*row) for row in found]
 

@@ -6,17 +6,14 @@ may act or has acted (invariants I-8, I-9). Losing every row costs a rebuild and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Connection,
     Row,
-    and_,
-    bindparam,
     delete,
     exists,
     insert,
@@ -24,8 +21,8 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
+from landed.records.each import ID, NUMBER, TEXT, Each, among
 from landed.records.session import Books, is_postgres
 from landed.records.tables import schedule
 
@@ -60,25 +57,33 @@ def put(conn: Connection, books: Books, works: Sequence[Work]) -> None:
     """Put work on the schedule; work that is there already is left as it is."""
     if not works:
         return
-    at = books.at(conn)
-    rows = [
-        {
-            "work_id": books.new_id(),
-            "lane": work.lane,
-            "kind": work.kind,
-            "subject_id": work.subject_id,
-            "group_key": work.group_key,
-            "group_seq": work.group_seq,
-            "after_us": work.delay_us,
-        }
-        for work in works
-    ]
-    dialect = postgresql if is_postgres(conn.dialect) else sqlite
-    conn.execute(
-        dialect.insert(schedule)
-        .values(ready_at=at + bindparam("after_us", type_=BigInteger))
-        .on_conflict_do_nothing(),
-        rows,
+    each = Each(
+        conn,
+        work_id=ID,
+        lane=TEXT,
+        kind=TEXT,
+        subject_id=ID,
+        group_key=TEXT,
+        group_seq=NUMBER,
+        after_us=NUMBER,
+    )
+    statement = each.insert(
+        schedule, ready_at=books.at(conn) + each["after_us"]
+    ).on_conflict_do_nothing()
+    each.run(
+        statement,
+        [
+            {
+                "work_id": books.new_id(),
+                "lane": work.lane,
+                "kind": work.kind,
+                "subject_id": work.subject_id,
+                "group_key": work.group_key,
+                "group_seq": work.group_seq,
+                "after_us": work.delay_us,
+            }
+            for work in works
+        ],
     )
 
 
@@ -163,8 +168,8 @@ def finish(conn: Connection, claims: Sequence[Claim]) -> int:
         return 0
     result = conn.execute(
         delete(schedule).where(
-            schedule.c.work_id.in_([claim.work_id for claim in claims]),
-            schedule.c.lease_token.in_({claim.token for claim in claims}),
+            among(conn, schedule.c.work_id, [claim.work_id for claim in claims]),
+            among(conn, schedule.c.lease_token, {claim.token for claim in claims}),
         )
     )
     return result.rowcount
@@ -245,9 +250,17 @@ def move(
 
 def drop(conn: Connection, *, kind: str, subject_id: UUID) -> None:
     """Nothing is left to do for a subject."""
-    conn.execute(
-        delete(schedule).where(and_(schedule.c.kind == kind, schedule.c.subject_id == subject_id))
-    )
+    drop_all(conn, kind=kind, subject_ids=[subject_id])
+
+
+def drop_all(conn: Connection, *, kind: str, subject_ids: Collection[UUID]) -> None:
+    """Nothing is left to do for several subjects."""
+    if subject_ids:
+        conn.execute(
+            delete(schedule).where(
+                schedule.c.kind == kind, among(conn, schedule.c.subject_id, subject_ids)
+            )
+        )
 
 
 class Rebuilt(NamedTuple):

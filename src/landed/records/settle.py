@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, func, select, update
@@ -52,8 +54,24 @@ def terminal_values(
     }
     if result is not None:
         values["result"] = result
-        values["result_digest"] = hashlib.sha256(result).digest()
+        values["result_digest"] = digest_of(result)
     return values
+
+
+def digest_of(result: bytes) -> bytes:
+    """What is kept of a result when the result itself is scrubbed."""
+    return hashlib.sha256(result).digest()
+
+
+class Moved(NamedTuple):
+    """One move that was written."""
+
+    effect: EffectView
+    """As it was before."""
+    contract: Contract
+    to: State
+    delays: Delays
+    answer: AttemptAnswer | None = None
 
 
 def after_move(
@@ -67,12 +85,25 @@ def after_move(
     answer: AttemptAnswer | None = None,
 ) -> None:
     """Write what a move brings with it. ``effect`` is the effect as it was before."""
-    if to in TERMINAL:
-        schedule.drop(conn, kind=EFFECT, subject_id=effect.effect_id)
-        announce(conn, books, effect, to, delays.settled_handlers)
-        if to is State.CONFIRMED and effect.order_policy == OrderPolicy.LATEST_WINS.value:
-            _supersede_older(conn, books, effect, contract, delays)
-        return
+    after_moves(conn, books, [Moved(effect, contract, to, delays, answer)])
+
+
+def after_moves(conn: Connection, books: Books, moves: Sequence[Moved]) -> None:
+    """Write what several moves bring with them; those that settle share their statements."""
+    settled = [move for move in moves if move.to in TERMINAL]
+    schedule.drop_all(conn, kind=EFFECT, subject_ids=[move.effect.effect_id for move in settled])
+    outbox.add(conn, books, [message for move in settled for message in _announced(move)])
+    for move in settled:
+        if move.to is State.CONFIRMED and move.effect.order_policy == OrderPolicy.LATEST_WINS.value:
+            _supersede_older(conn, books, move.effect, move.contract, move.delays)
+    for move in moves:
+        if move.to not in TERMINAL:
+            _go_on(conn, books, move)
+
+
+def _go_on(conn: Connection, books: Books, move: Moved) -> None:
+    """Say when, and in which lane, an effect comes again that is not settled."""
+    effect, contract, to, delays, answer = move
     if to is State.RETRY and _cancel_if_asked(conn, books, replace(effect, state=to), delays):
         return
     if to is State.RETRY:
@@ -130,25 +161,27 @@ def announce(
     conn: Connection, books: Books, effect: EffectView, to: State, handlers: tuple[str, ...]
 ) -> None:
     """Tell the settlement handlers, through the outbox, in this very transaction (rule HN-7)."""
-    if not handlers:
-        return
-    outbox.add(
-        conn,
-        books,
-        [
-            outbox.Message(
-                kind="settled",
-                destination=f"handler:{handler}",
-                message_id=f"{effect.effect_id}:{handler}",
-                cause_kind=EFFECT,
-                cause_id=effect.effect_id,
-                type=effect.effect_type,
-                body=json.dumps({"effect_id": str(effect.effect_id), "state": to.value}).encode(),
-                lane="handle",
-            )
-            for handler in handlers
-        ],
-    )
+    outbox.add(conn, books, _messages(effect, to, handlers))
+
+
+def _announced(move: Moved) -> list[outbox.Message]:
+    return _messages(move.effect, move.to, move.delays.settled_handlers)
+
+
+def _messages(effect: EffectView, to: State, handlers: tuple[str, ...]) -> list[outbox.Message]:
+    return [
+        outbox.Message(
+            kind="settled",
+            destination=f"handler:{handler}",
+            message_id=f"{effect.effect_id}:{handler}",
+            cause_kind=EFFECT,
+            cause_id=effect.effect_id,
+            type=effect.effect_type,
+            body=json.dumps({"effect_id": str(effect.effect_id), "state": to.value}).encode(),
+            lane="handle",
+        )
+        for handler in handlers
+    ]
 
 
 def contradict(conn: Connection, books: Books, effect: EffectView, what: str) -> None:

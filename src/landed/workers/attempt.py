@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -27,7 +27,8 @@ from landed.effects.contract import Contract
 from landed.effects.headers import FenceText, expires_text, fence_text
 from landed.effects.state import Method, State
 from landed.errors import StorageError
-from landed.records import attempts, reconcile, settle
+from landed.records import attempts, reconcile
+from landed.records.answers import outcome_of
 from landed.records.attempts import Begun, Ended, NotBegun
 from landed.records.effects import EffectView, view
 from landed.records.tables import attempts as attempt_rows
@@ -35,6 +36,7 @@ from landed.registry import EffectType
 from landed.registry.calls import Call
 from landed.workers.agent import shielded
 from landed.workers.desk import Desk
+from landed.workers.ends import Ends, Waiting
 from landed.workers.flow import Flow
 
 _MARGIN: Final = 0.05
@@ -50,6 +52,7 @@ class Attempts:
     def __init__(self, desk: Desk, flow: Flow) -> None:
         self._desk = desk
         self._flow = flow
+        self._ends = Ends(self._write, self._write_alone)
 
     async def make(
         self,
@@ -65,8 +68,7 @@ class Attempts:
             StorageError: nothing was begun; or it is not known whether it was (KP-15), and then
                 nothing was sent either: the attempt is reaped.
         """
-        clock = self._desk.books.clock
-        started_ms = clock.monotonic_ms()
+        started_ms = float(self._desk.books.clock.monotonic_ms())
         try:
             begun = await self._begin(effect, contract)
         except BaseException:
@@ -75,6 +77,29 @@ class Attempts:
         if isinstance(begun, NotBegun):
             self._flow.give_back()
             return begun
+        return await self.finish(
+            begun, contract, effect_type, started_ms=started_ms, is_resend=is_resend
+        )
+
+    async def finish(
+        self,
+        begun: Begun,
+        contract: Contract,
+        effect_type: EffectType[Any],
+        *,
+        started_ms: float,
+        is_resend: bool = False,
+    ) -> Ended:
+        """Send what was begun, and end it; its right to one call is used up, whatever happens.
+
+        Args:
+            begun: durably, by this worker, a moment ago.
+            contract: the one it is bound to.
+            effect_type: what is declared for it.
+            started_ms: on the monotonic clock, before it was begun.
+            is_resend: a question is counted where it settles nothing.
+        """
+        desk, effect = self._desk, begun.effect
         try:
             answer = await self._sent(begun, contract, effect_type, started_ms=started_ms)
         except BaseException:
@@ -82,18 +107,21 @@ class Attempts:
             self._flow.give_back()
             raise
         self._flow.answered(answer)
-        ended = await shielded(self._end(begun.effect, contract, answer, is_resend=is_resend))
-        self._desk.note(
+        answered = attempts.Answered(
+            effect, contract, answer, desk.delays(effect), begun.attempt_no
+        )
+        ended = await shielded(self._ends.end(answered, is_resend=is_resend))
+        desk.note(
             "attempt.ended",
             {
                 "effect_id": str(effect.effect_id),
                 "recipient": effect.recipient,
                 "type": effect.effect_type,
                 "attempt": begun.attempt_no,
-                "outcome": attempts.outcome_of(answer),
+                "outcome": outcome_of(answer),
                 "state": ended.state.value,
                 "was_late": ended.was_late,
-                "seconds": (clock.monotonic_ms() - started_ms) / 1000,
+                "seconds": (desk.books.clock.monotonic_ms() - started_ms) / 1000,
             },
         )
         return ended
@@ -147,28 +175,27 @@ class Attempts:
 
     # --- TX-END -------------------------------------------------------------------------------
 
-    async def _end(
-        self, effect: EffectView, contract: Contract, answer: AttemptAnswer, *, is_resend: bool
-    ) -> Ended:
-        """Write the answer; an answer in hand is worth several tries.
+    async def _write(self, group: Sequence[Waiting]) -> list[Ended]:
+        """Write the answers of several attempts in one transaction."""
+        ended = await self._desk.transact(lambda conn: self._written(conn, group))
+        self._desk.crash_point("KP-20")
+        return ended
+
+    async def _write_alone(self, waiting: Waiting, is_again: bool) -> Ended:
+        """Write one answer; an answer in hand is worth several tries.
 
         Raises:
             StorageError: it could not be written; the attempt is reaped, as if never answered.
         """
-        desk = self._desk
-        delays = desk.delays(effect)
-        is_again = False
+        desk, answered = self._desk, waiting.answered
+        effect_id = answered.effect.effect_id
 
         def _work(conn: Connection) -> Ended:
             if is_again:
-                found = _closed(conn, effect.effect_id, effect.attempt_no)
+                found = _closed(conn, effect_id, answered.attempt_no)
                 if found is not None:
                     return Ended(found, was_late=False)
-            ended = attempts.end(conn, desk.books, effect, contract, answer, delays=delays)
-            if is_resend and ended.state is State.UNKNOWN and not ended.was_late:
-                self._count_question(conn, effect.effect_id, contract, answer, delays)
-            desk.crash_point("KP-19")
-            return ended
+            return self._written(conn, [waiting])[0]
 
         for last in range(_END_TRIES - 1, -1, -1):
             try:
@@ -176,7 +203,7 @@ class Attempts:
             except StorageError as e:
                 desk.note(
                     "attempt.end_failed",
-                    {"effect_id": str(effect.effect_id), "is_outcome_known": e.is_outcome_known},
+                    {"effect_id": str(effect_id), "is_outcome_known": e.is_outcome_known},
                 )
                 if not last:
                     raise
@@ -187,17 +214,19 @@ class Attempts:
                 return ended
         raise AssertionError("unreachable")
 
-    def _count_question(
-        self,
-        conn: Connection,
-        effect_id: UUID,
-        contract: Contract,
-        answer: AttemptAnswer,
-        delays: settle.Delays,
-    ) -> None:
+    def _written(self, conn: Connection, group: Sequence[Waiting]) -> list[Ended]:
+        ended = attempts.end_all(conn, self._desk.books, [one.answered for one in group])
+        for one, end in zip(group, ended, strict=True):
+            if one.is_resend and end.state is State.UNKNOWN and not end.was_late:
+                self._count_question(conn, one.answered)
+        self._desk.crash_point("KP-19")
+        return ended
+
+    def _count_question(self, conn: Connection, answered: attempts.Answered) -> None:
         """A resend that settled nothing is a question without a verdict (rules RN-7, AT-13)."""
-        fresh = view(conn, effect_id)
+        fresh = view(conn, answered.effect.effect_id)
         assert fresh is not None, "effects are never deleted"
+        answer, delays = answered.answer, answered.delays
         if isinstance(answer, InFlight) and answer.retry_after_s is not None:
             asked_us = int(answer.retry_after_s * 1_000_000)
             delays = replace(delays, question_us=max(delays.question_us, asked_us))
@@ -205,11 +234,9 @@ class Attempts:
             conn,
             self._desk.books,
             fresh,
-            contract,
+            answered.contract,
             Inconclusive(),
-            evidence=reconcile.Evidence(
-                method=Method.RESEND, text=f"resend: {attempts.outcome_of(answer)}"
-            ),
+            evidence=reconcile.Evidence(method=Method.RESEND, text=f"resend: {outcome_of(answer)}"),
             delays=delays,
         )
 

@@ -1,0 +1,90 @@
+"""Answers written down in groups: what comes in while one group commits is the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from landed.records.attempts import Answered, Ended
+
+GROUP_MAX: Final = 100
+"""Answers in one transaction: enough for its cost to be shared, few enough for it to be short."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """An answer in hand that is not written yet."""
+
+    answered: Answered
+    is_resend: bool
+    done: asyncio.Future[Ended] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+Write = Callable[[Sequence[Waiting]], Coroutine[Any, Any, list[Ended]]]
+WriteAlone = Callable[[Waiting, bool], Coroutine[Any, Any, Ended]]
+"""The flag says that it may be on record already: a group that held it has failed."""
+
+
+class Ends:
+    """Writes what attempts came to, one group at a time (TX-END).
+
+    A group that fails is written one by one, so that what cannot be written holds up nothing else.
+    """
+
+    def __init__(self, write: Write, write_alone: WriteAlone) -> None:
+        self._write = write
+        self._write_alone = write_alone
+        self._waiting: list[Waiting] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def end(self, answered: Answered, *, is_resend: bool) -> Ended:
+        """Write one answer, with whatever else waits; returns after its commit.
+
+        Raises:
+            StorageError: it could not be written; the attempt is reaped, as if never answered.
+        """
+        waiting = Waiting(answered, is_resend)
+        self._waiting.append(waiting)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_all(), name="landed ends")
+        # The writer goes on for the others, and for this one, even if nobody waits any more.
+        return await asyncio.shield(waiting.done)
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                group = self._waiting[:GROUP_MAX]
+                del self._waiting[: len(group)]
+                await self._write_group(group)
+        finally:
+            self._writing = None
+
+    async def _write_group(self, group: Sequence[Waiting]) -> None:
+        ended: Sequence[Ended] = ()
+        if len(group) > 1:
+            with suppress(Exception):  # each of them meets it again, alone
+                ended = await self._write(group)
+        if ended:
+            for one, end in zip(group, ended, strict=True):
+                if not one.done.done():
+                    one.done.set_result(end)
+            return
+        for one in group:
+            await self._write_one(one, is_again=len(group) > 1)
+
+    async def _write_one(self, one: Waiting, *, is_again: bool) -> None:
+        try:
+            end = await self._write_alone(one, is_again)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as e:  # noqa: BLE001  # it belongs to whoever waits for this one
+            if not one.done.done():
+                one.done.set_exception(e)
+        else:
+            if not one.done.done():
+                one.done.set_result(end)
