@@ -55,7 +55,7 @@ def test_a_projection_without_its_index_is_found(monkeypatch):
         return view(self, key, None, domain)
 
     monkeypatch.setattr(MemoryProjection, "_view", forgetful)
-    assert "a_request_lands_at_most_once" in first_violations()
+    assert "a_request_lands_at_most_once" in first_violations(worlds=5)
 
 
 def test_a_cursor_that_moves_without_its_answer_is_found(monkeypatch):

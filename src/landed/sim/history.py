@@ -57,8 +57,10 @@ class Call:
     """What the loop answered, whether the caller heard it or not. None: cancelled or cut off."""
     writes: int = 0
     """Writes it handed to the log."""
+    is_resent: bool = False
+    """A write of it was sent again behind its back, and it knows the second answer only."""
     is_last: bool = False
-    """Made at the end, when nothing goes wrong any more."""
+    """Made at the end, when nothing goes wrong and nothing is late any more."""
 
     @property
     def done(self) -> Done[AccountAnswer] | None:

@@ -54,6 +54,13 @@ _OF_ENTRIES: Final[dict[str, tuple[str, dict[object, str]]]] = {
     "disk.crash_torn": ("", {_ALWAYS: "crash within a flush"}),
     "disk.crash_after": ("", {_ALWAYS: "crash after a flush"}),
     "disturb.pause_host": ("", {_ALWAYS: "host stopped and continued"}),
+    "log.again": (
+        "why",
+        {
+            "an old pool": "sent again behind the caller's back",
+            "delivered twice": "a write delivered twice",
+        },
+    ),
     "replica.killed": ("", {_ALWAYS: "replica restarted"}),
     "caller.unheard": ("", {_ALWAYS: "answer unheard"}),
 }

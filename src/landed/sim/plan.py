@@ -51,6 +51,12 @@ class Plan:
     unheard: float
     """How often the answer to a caller is lost on its way, so that it tries again."""
     cancel: float
+    cancel_at_max: int
+    """How often a call that is cancelled at an await may have waited before; 0: none is."""
+    resend: float
+    """How often a pool sends a write again after "unknown" and shows only the second answer."""
+    copy: float
+    """How often a write that was answered is delivered once more, later."""
     twice: float
     """How often a caller sends a request to two replicas at once."""
     replay: float
@@ -98,6 +104,9 @@ def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan
         is_mortal=bool(blows),
         down_s=harder.choice((0.01, 0.5, 5.0)),
         pauses_s=policy.window_s * harder.choice((0.05, 0.5, 2.0)),
+        cancel_at_max=harder.choice((0, 0, 8, 40)),
+        resend=_chance(harder, 0.8),
+        copy=_chance(harder, 0.3),
         stranger=rng.random() < 0.25,
     )
 

@@ -12,9 +12,11 @@ from landed.client.pool import Pool
 from landed.commands import Outcome, SafeLoop, Seen, ServiceIdentity
 from landed.ids import AggregateKey
 from landed.projections import MemoryProjection
+from landed.sim.behind import Behind
 from landed.sim.history import Call, History, Request
 from landed.sim.loop import on_host, sim_loop
 from landed.sim.plan import Plan
+from landed.sim.stepped import Stepped
 from landed.sim.watched import CALL, WatchedLog
 
 
@@ -46,8 +48,9 @@ class Replica:
                 busy_retries=plan.busy_retries,
             )
             self._pool: Log = Pool(options, jitter=rng, note=note)
+        self._behind = Behind(plan, rng)
         self._loop = SafeLoop(
-            WatchedLog(self._pool, self._history, self.name),
+            WatchedLog(self._pool, self._history, self.name, behind=self._behind),
             identity=ServiceIdentity.from_config(self._history.service),
             projection=MemoryProjection[int](
                 aggregates_max=plan.aggregates_max, clock=sim_loop().clock(self.name)
@@ -58,8 +61,13 @@ class Replica:
             note=note,
         )
 
-    async def call(self, request: Request, *, is_last: bool = False) -> Call:
+    async def call(self, request: Request, *, is_last: bool = False, cancel_at: int = 0) -> Call:
         """Execute a request; the record says what came of it.
+
+        Args:
+            request: what to execute.
+            is_last: made when nothing goes wrong any more.
+            cancel_at: cancel it where it waits for the so many-th time; 0: let it end.
 
         Raises:
             ReplicaDownError: it is being restarted.
@@ -75,7 +83,8 @@ class Replica:
         with on_host(self.name):
             token = CALL.set(call)
             command = command_of(request.order, request.event_id)
-            task = asyncio.create_task(self._loop.execute(command))
+            execution = Stepped(self._loop.execute(command), cancel_at)
+            task = asyncio.create_task(execution)
             CALL.reset(token)
         self._tasks[task] = None
         try:
@@ -116,8 +125,13 @@ class Replica:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._behind.end()
         sim_loop().network.reset_host(self.name)
         await self._pool.close()
+
+    async def settle(self) -> None:
+        """Return once everything is delivered that was sent behind its back."""
+        await self._behind.settle()
 
     async def close(self) -> None:
         """End it in good order."""

@@ -62,6 +62,8 @@ def _sentence(entry: Entry, names: Mapping[AggregateKey, str]) -> str:
             return f"{who}ends: {_outcome(fields['outcome'])}"
         case "log.write":
             return f"{who}writes {_legs(fields['legs'], names)}"
+        case "log.again":
+            return f"{who}{fields['why']}: writes again {_legs(fields['legs'], names)}"
         case "engine.took":
             return f"takes a write: {_legs(fields['legs'], names)}"
         case "log.wrote":

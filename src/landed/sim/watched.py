@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +30,7 @@ from landed.log import (
     Trim,
     Write,
 )
+from landed.sim.behind import OLD_POOL, Behind
 from landed.sim.history import Call, History
 from landed.sim.spindle import SimStore
 
@@ -39,14 +41,18 @@ CALL: ContextVar[Call | None] = ContextVar("landed_sim_call", default=None)
 class WatchedLog:
     """Note every request of one replica and its answer. Implements ``Log``."""
 
-    def __init__(self, log: Log, history: History, host: str) -> None:
+    def __init__(
+        self, log: Log, history: History, host: str, *, behind: Behind | None = None
+    ) -> None:
         self._log = log
         self._history = history
         self._host = host
+        self._behind = behind
 
     def for_decisions(self) -> WatchedLog:
         """The same, as a decision must see it."""
-        return WatchedLog(for_decisions(self._log), self._history, self._host)
+        log = for_decisions(self._log)
+        return WatchedLog(log, self._history, self._host, behind=self._behind)
 
     async def write(self, write: Write, *, timeout_s: float | None = None) -> Landed:
         """See ``Log.write``."""
@@ -57,7 +63,13 @@ class WatchedLog:
         event_id = write.legs[0].events[0].event_id
         self._note("log.write", call=number, legs=legs_of(write), event_id=event_id)
         try:
-            landed = await self._log.write(write, timeout_s=timeout_s)
+            if self._behind is None:
+                landed = await self._log.write(write, timeout_s=timeout_s)
+            else:
+                again = partial(self._note_again, call, write)
+                landed = await self._behind.write(
+                    self._log, write, timeout_s=timeout_s, again=again
+                )
         except BaseException as error:
             self._note_error("log.wrote", number, error, legs=legs_of(write))
             raise
@@ -135,6 +147,13 @@ class WatchedLog:
 
     def _note(self, what: str, **fields: object) -> None:
         self._history.note(self._host, what, **fields)
+
+    def _note_again(self, call: Call | None, write: Write, why: str) -> None:
+        if call is not None and why == OLD_POOL:
+            call.is_resent = True
+        event_id = write.legs[0].events[0].event_id
+        number = call.number if call else 0
+        self._note("log.again", call=number, why=why, legs=legs_of(write), event_id=event_id)
 
     def _owner(self, page: Page, seq: int) -> str:
         """Whose the contested sequence is, as the log tells."""

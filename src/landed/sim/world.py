@@ -12,11 +12,11 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from landed.accounts.domain import account_key
+from landed.accounts.domain import Deposit, account_key
 from landed.client.embedded import EmbeddedLog
 from landed.errors import AggregateMissingError, StorageError
 from landed.facts import forget
-from landed.ids import AggregateKey
+from landed.ids import AggregateKey, EventId
 from landed.log import Batch, FeedRead, Read
 from landed.sim.disk import Disk
 from landed.sim.history import Call, History, Look, Request, Truth
@@ -108,10 +108,11 @@ class World:
         """One call; None if the caller did not hear the answer."""
         plan = self._plan
         replica = rng.choice(self._replicas)
+        cancel_at = rng.randint(1, plan.cancel_at_max) if plan.cancel_at_max else 0
         patience_s = plan.patience_s * rng.random() if rng.random() < plan.cancel else None
         try:
             async with asyncio.timeout(patience_s):
-                call = await replica.call(request)
+                call = await replica.call(request, cancel_at=cancel_at)
         except (TimeoutError, ReplicaDownError):
             return None
         if rng.random() < plan.unheard:
@@ -202,10 +203,14 @@ class World:
         self._server.spare()
         await self._server.be_up()
         self._history.note("world", "world.calm")
+        for replica in self._replicas:
+            await replica.settle()
         await self._ask_once_more()
         await asyncio.sleep(_AFTERMATH_S)
         if self._plan.policy.scan_horizon_s is not None:
-            await self._ask_once_more()  # most windows are over now; the log still knows
+            # Most windows are over now; the log still knows.
+            await self._ask_once_more(is_last=True)
+        await self._rng.choice(self._replicas).call(self._newest_request(), is_last=True)
         for replica in self._replicas:
             for key in self._keys:
                 began_at = sim_loop().time()
@@ -215,12 +220,20 @@ class World:
                     Look(key, replica.name, began_at, sim_loop().time(), seen.state, seen.version)
                 )
 
-    async def _ask_once_more(self) -> None:
+    def _newest_request(self) -> Request:
+        """One that nobody has made yet: whatever happened, the log goes on."""
+        number = len(self._history.requests) + 1
+        order = Deposit(self._rng.choice(self._plan.accounts), 1)
+        request = Request(number, EventId(UUID(int=self._rng.getrandbits(127) | 1)), order)
+        self._history.requests.append(request)
+        return request
+
+    async def _ask_once_more(self, *, is_last: bool = False) -> None:
         """Ask for every request that is still promised its answer, on any replica."""
         for requests in self._plan.callers:
             for request in requests:
                 if request.began_at and self._is_promised(request):
-                    await self._rng.choice(self._replicas).call(request, is_last=True)
+                    await self._rng.choice(self._replicas).call(request, is_last=is_last)
 
     async def _read_log(self) -> Truth:
         """What is on the disk, read by somebody who knows nothing else."""

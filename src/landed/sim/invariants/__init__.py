@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from landed.sim.history import History
 from landed.sim.invariants.answered import every_success_is_in_the_log
 from landed.sim.invariants.balances import balances_fold_from_the_log
+from landed.sim.invariants.calm import every_request_ends_in_calm
 from landed.sim.invariants.contiguous import versions_have_no_gap
 from landed.sim.invariants.denied import what_is_not_applied_has_no_event
 from landed.sim.invariants.feed import the_feed_agrees_with_the_log
@@ -38,6 +39,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     a_write_is_sent_at_most_once,
     taken_is_said_behind_the_guard,
     an_unguarded_writer_lands_once,
+    every_request_ends_in_calm,
 )
 """In the order in which a reader wants to hear of them: the first cause first."""
 

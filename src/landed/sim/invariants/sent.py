@@ -11,12 +11,12 @@ from landed.sim.history import History
 def a_write_is_sent_at_most_once(history: History) -> Iterator[str]:
     """A pool never sends again what may have been received (pool rule CP-36).
 
-    The network of these worlds does not repeat bytes, and the fleet asks its pools not to wait out
-    a busy node, so every arrival has a sending of its own.
+    What is sent again behind the fleet's back is counted as a sending; the fleet asks its pools not
+    to wait out a busy node. So every arrival has a sending of its own.
     """
     handed: Counter[object] = Counter()
     for entry in history.entries:
-        if entry.what == "log.write":
+        if entry.what in {"log.write", "log.again"}:
             handed[entry.fields["legs"], entry.fields["event_id"]] += 1
         elif entry.what == "engine.took":
             write = (entry.fields["legs"], entry.fields["event_id"])
