@@ -57,33 +57,45 @@ class Process:
             pipe.close()
 
 
-def replica(log_port: int, name: str, *flags: str) -> Process:
+def replica(log_port: int, name: str, *flags: str, projection: str = "memory") -> Process:
     """One replica on a log server."""
     return Process(
         *("accounts", "--listen", "127.0.0.1:0", "--log", f"landed://127.0.0.1:{log_port}"),
-        *("--projection", "memory", "--client-id", CLIENT_ID, "--replica", name, *flags),
+        *("--projection", projection, "--client-id", CLIENT_ID, "--replica", name, *flags),
         ready="landed accounts: listening on http://127.0.0.1:",
     )
 
 
 class Fleet:
-    """A log server on SQLite and some replicas."""
+    """A log server and some replicas.
 
-    def __init__(self, folder: Path, count: int):
+    ``engine`` is the URL that the server keeps its log at, SQLite in ``folder`` unless given;
+    ``projection`` is where replicas keep what they folded.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        *,
+        engine: str | None = None,
+        projection: str = "memory",
+    ):
+        self.projection = projection
+        self._engine = engine or f"sqlite:///{folder}/log.sqlite"
         self._stack = ExitStack()
-        self._folder = folder
         self._count = count
         self.replicas: list[Process] = []
 
     def __enter__(self) -> Self:
-        self.log = self._stack.enter_context(Serving(f"sqlite:///{self._folder}/log.sqlite"))
+        self.log = self._stack.enter_context(Serving(self._engine))
         for number in range(self._count):
             self.add(f"replica-{number}")
         return self
 
     def add(self, name: str) -> Process:
         """Start one more."""
-        added = self._stack.enter_context(replica(self.log.port, name))
+        added = self._stack.enter_context(replica(self.log.port, name, projection=self.projection))
         self.replicas.append(added)
         return added
 

@@ -16,9 +16,16 @@ from landed.cli.app import run
 from tests.integration.accounts_process import CLIENT_ID, Fleet, Process, replica
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet(tmp_path_factory.mktemp("fleet"), 3) as running:
+@pytest.fixture(scope="module", params=["memory", "postgres"])
+def fleet(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    """Three replicas on a log server; another engine for the log is one parameter more."""
+    projection = "memory"
+    if request.param == "postgres":
+        cluster = request.getfixturevalue("postgres_cluster")
+        projection = cluster.landed_url(cluster.create())
+    with Fleet(tmp_path_factory.mktemp("fleet"), 3, projection=projection) as running:
         yield running
 
 
@@ -141,6 +148,8 @@ async def test_without_its_log_a_replica_says_so_and_recovers(tmp_path):
         (("--window", "20"), "window"),
         (("--attempt-timeout", "30"), "attempt_timeout"),
         (("--projection", "redis"), "memory"),
+        (("--projection", "postgresql://me:secret@db/x"), "PGPASSFILE"),
+        (("--projection", "postgresql://me@db/x?colour=red"), "colour"),
         (("--names", __file__), "test_accounts_fleet"),
         (("--client-id", "5eed"), "UUID"),
         (("--client-id", "00000000-0000-0000-0000-000000000000"), "nil"),

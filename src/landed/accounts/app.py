@@ -3,9 +3,9 @@
 # No postponed annotations here: FastAPI must see the local alias of the key dependency.
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from math import ceil
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 import msgspec
@@ -33,11 +33,16 @@ from landed.fastapi import (
 )
 from landed.fastapi.answers import problem_of
 
+if TYPE_CHECKING:
+    from landed.projections.postgres import PostgresProjection
+
 COMMENT_EVERY_S: Final = 15.0
 """A live stream is never silent for longer, so that nobody on the way takes it for dead."""
 READY_TIMEOUT_S: Final = 2.0
 """Readiness is asked often and must answer soon."""
 NOUN: Final = "account"
+PROJECTION: Final = "accounts"
+"""Its name in a database."""
 
 
 class AccountService:
@@ -46,7 +51,7 @@ class AccountService:
     Args:
         log: a URL for ``landed.connect``, or a function that opens a log.
         settings: of this replica.
-        clock: of its projection; the machine's unless given.
+        clock: of a projection in memory; the machine's unless given.
         note: takes facts.
     """
 
@@ -59,6 +64,7 @@ class AccountService:
         note: Note = forget,
     ) -> None:
         header = settings.caller_header
+        self._shared = None if settings.projection is None else _shared_states(settings, note)
         self._settings = settings
         self._note = note
         self._caller_of = None if header is None else caller_header(header)
@@ -67,6 +73,7 @@ class AccountService:
             identity=settings.identity,
             domain=Accounts(),
             policy=settings.policy,
+            projection=self._shared,
             replica=settings.replica,
             caller_of=self._caller_of,
             is_key_required=settings.is_key_required,
@@ -82,9 +89,10 @@ class AccountService:
         """Open the log and follow its feed for the time of the block.
 
         Raises:
-            LandedError: the log cannot be opened.
+            LandedError: the log or the projection cannot be opened, or replicas disagree.
         """
-        async with self._safe.running():
+        shared = nullcontext() if self._shared is None else self._shared.running()
+        async with shared, self._safe.running():
             self._changes = Changes(self._safe.log, names=self._settings.names, note=self._note)
             following = asyncio.create_task(self._changes.follow())
             try:
@@ -208,6 +216,8 @@ class AccountService:
     async def _readyz(self) -> Response:
         try:
             await self._safe.log.info(timeout_s=READY_TIMEOUT_S)
+            if self._shared is not None:
+                await self._shared.ping()
         except LandedError as e:
             raise refuse("SERVICE_UNAVAILABLE", str(e)) from None
         return _json({"status": "ready"})
@@ -219,6 +229,22 @@ class AccountService:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         lines = _lines(self._changes)
         return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+
+
+def _shared_states(settings: Settings, note: Note) -> "PostgresProjection[int]":
+    """The projection that all replicas share."""
+    from landed.projections.postgres import PostgresProjection  # noqa: PLC0415  # optional: an extra
+
+    assert settings.projection is not None
+    return PostgresProjection(
+        settings.projection,
+        name=PROJECTION,
+        client_id=settings.identity.client_id,
+        state_type=int,
+        config=settings.shared,
+        is_config_accepted=settings.is_config_accepted,
+        note=note,
+    )
 
 
 async def _lines(changes: Changes) -> AsyncIterator[bytes]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from landed.accounts.domain import ACCOUNT, ORG
 from landed.commands import FINGERPRINT_VERSION, Policy, ServiceIdentity
-
-BACKEND: Final = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +25,34 @@ class Settings:
     caller_header: str | None = None
     """The header in which an authenticating proxy names the caller."""
     is_key_required: bool = False
+    projection: str | None = None
+    """The URL of the PostgreSQL database that replicas share their folded states in; None: each
+    folds for itself, in memory."""
+    is_config_accepted: bool = False
+    """Write these settings into that database although others stand there (rule SW-94)."""
+
+    @property
+    def backend(self) -> str:
+        """``memory`` or ``postgres``; there is no third."""
+        return "memory" if self.projection is None else "postgres"
+
+    @property
+    def shared(self) -> dict[str, object]:
+        """What replicas on one database must agree on, or answers are lost between them (SW-94)."""
+        return {
+            "clientId": str(self.identity.client_id),
+            "windowSeconds": self.policy.window_s,
+            "marginSeconds": self.policy.window_margin_s,
+            "fingerprintVersion": FINGERPRINT_VERSION,
+        }
 
     @property
     def digest(self) -> str:
         """Equal on two replicas exactly if they treat requests alike (SW-95)."""
         alike = {
-            "backend": BACKEND,
-            "clientId": str(self.identity.client_id),
+            **self.shared,
+            "backend": self.backend,
             "previousClientIds": sorted(str(one) for one in self.identity.previous_client_ids),
-            "windowSeconds": self.policy.window_s,
-            "marginSeconds": self.policy.window_margin_s,
-            "fingerprintVersion": FINGERPRINT_VERSION,
             "callerHeader": (self.caller_header or "").lower(),
             "accounts": f"{ORG}/{ACCOUNT}",
         }
@@ -47,7 +61,7 @@ class Settings:
     def info(self) -> dict[str, object]:
         """What ``GET /api/info`` says."""
         return {
-            "backend": BACKEND,
+            "backend": self.backend,
             "clientId": self.identity.client_id,
             "windowSeconds": self.policy.window_s,
             "replica": self.replica,

@@ -37,8 +37,20 @@ def accounts(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0 picks one.")
     ] = "127.0.0.1:8080",
     projection: Annotated[
-        str, typer.Option("--projection", help="Where folded states live: memory.")
+        str,
+        typer.Option(
+            "--projection",
+            metavar="PLACE",
+            help="Where folded states live: memory, or postgresql://user@host/database.",
+        ),
     ] = "memory",
+    accept_config: Annotated[
+        bool,
+        typer.Option(
+            "--accept-config",
+            help="Write client id and window into the database although others stand there.",
+        ),
+    ] = False,
     window: Annotated[
         float, typer.Option("--window", metavar="S", help="How long a key is remembered.")
     ] = 90.0,
@@ -83,9 +95,11 @@ def accounts(
 
     address = parse_address(listen, "--listen")
     _refuse_unknown_callers(address, caller_header, trust_network=trust_network)
-    if projection != "memory":
+    is_shared = projection.startswith("postgresql://")
+    if not is_shared and projection != "memory":
         raise ConfigurationError(
-            f"--projection takes memory; PostgreSQL comes in a later version: {projection!r}"
+            "--projection takes memory or postgresql://user@host/database; a cache between the "
+            "log and its answers would lose them"
         )
     require_service_extra()
     from landed.accounts.settings import Settings
@@ -103,6 +117,8 @@ def accounts(
         names={} if names is None else _read_names(names),
         caller_header=caller_header and _header_text(caller_header, "--caller-header"),
         is_key_required=require_idempotency_key,
+        projection=projection if is_shared else None,
+        is_config_accepted=accept_config,
     )
     asyncio.run(_serve(log, settings, address, is_verbose=verbose))
 

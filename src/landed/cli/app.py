@@ -20,6 +20,7 @@ from landed.cli.explain import explain
 from landed.cli.explore import explore
 from landed.cli.migrate import migrate
 from landed.cli.offline import offline
+from landed.cli.projection import projection
 from landed.cli.quarantine import quarantine
 from landed.cli.receive import receive
 from landed.cli.repair import log
@@ -55,6 +56,7 @@ app.command()(serve)
 app.command()(work)
 app.add_typer(log)
 app.add_typer(offline)
+app.add_typer(projection)
 app.add_typer(quarantine)
 app.add_typer(retention)
 app.add_typer(run_)

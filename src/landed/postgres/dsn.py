@@ -3,7 +3,8 @@
 ``postgresql://user@host[:port][,host2[:port]]/database?option=value``. Options of libpq pass through;
 those of the room that opens it are taken off. A password is never in a URL, where shells and process
 lists show it: it comes from ``PGPASSWORD``, ``PGPASSFILE``, ``~/.pgpass`` or the option ``passfile``.
-Without the driver this module can still be imported, the others of the room cannot: ``parse_dsn`` first.
+Without the driver this module can still be imported, the others of the room cannot: ask
+``require_driver`` first.
 """
 
 from __future__ import annotations
@@ -46,6 +47,18 @@ class Dsn:
     """Hosts and database, for messages."""
 
 
+def require_driver() -> None:
+    """Say in one sentence what is missing.
+
+    Raises:
+        ConfigurationError: the extra is not installed.
+    """
+    try:
+        import psycopg  # noqa: F401, PLC0415  # optional: the extra "postgres"
+    except ImportError as e:
+        raise ConfigurationError(f"{EXTRA} ({e})") from None
+
+
 def parse_dsn(url: str, *, own: Collection[str] = ()) -> Dsn:
     """Take a URL apart.
 
@@ -60,12 +73,11 @@ def parse_dsn(url: str, *, own: Collection[str] = ()) -> Dsn:
         ConfigurationError: it cannot be read, has an unknown option, or holds a secret; or the extra
             is not installed. The message never shows what may be a secret.
     """
-    try:
-        from psycopg import ProgrammingError  # noqa: PLC0415  # optional: the extra "postgres"
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo  # noqa: PLC0415
-        from psycopg.pq import Conninfo  # noqa: PLC0415
-    except ImportError as e:
-        raise ConfigurationError(f"{EXTRA} ({e})") from None
+    require_driver()
+    from psycopg import ProgrammingError  # noqa: PLC0415  # optional: the extra "postgres"
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo  # noqa: PLC0415
+    from psycopg.pq import Conninfo  # noqa: PLC0415
+
     if not url.startswith(SCHEME):
         raise ConfigurationError(f"a database is named {HOW}")
     address, _, query = url.partition("?")

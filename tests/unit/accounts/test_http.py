@@ -280,6 +280,7 @@ async def test_history_comes_in_pages_newest_last():
 
 
 @pytest.mark.scenario("SWA-70")
+@pytest.mark.parametrize("backend", ["memory"], indirect=True)  # where a replica can be cold
 async def test_a_trimmed_history_says_where_it_begins_and_a_cold_replica_invents_no_balance():
     async with replicas(2) as fleet:
         for cents in (5, 6, 7):

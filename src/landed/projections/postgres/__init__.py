@@ -3,6 +3,10 @@
 Start with store.py (the port), then statements.py (what makes it safe: one statement for each step).
 """
 
-from landed.projections.postgres.store import PostgresProjection, rebuild
+from landed.postgres.dsn import require_driver
+
+require_driver()
+
+from landed.projections.postgres.store import PostgresProjection, rebuild  # noqa: E402  # after the sentence
 
 __all__ = ["PostgresProjection", "rebuild"]
