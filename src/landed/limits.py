@@ -60,12 +60,22 @@ class Limits:
     server then stays below 150 MB, however many aggregates its log has."""
     cached_marks_max: int = 106_496
     """Marks kept in memory, likewise."""
+    replayed_max: int = 65_536
+    """Entries that the SQLite engine replays when it is opened after a kill, about: half a second.
+    Heads are written so seldom that this many are owed; fewer would cost each change more."""
     readers_max: int = 4
     """Reading threads, each with its own connection; more than the cores gains nothing."""
     reclaim_after_s: float = 60.0
     """How long dead batches stay on the disk; dropping them one by one would slow writers."""
     feed_wait_max_s: float = 30.0
     """Longest wait of one feed request; below the clients' response timeout."""
+    feed_poll_s: float = 0.05
+    """On PostgreSQL: how often waiting feed requests look for what other processes committed."""
+    lock_wait_s: float = 1.0
+    """On PostgreSQL: how long a group waits for an aggregate's lock; then who needs it is busy."""
+    commit_wait_s: float = 5.0
+    """On PostgreSQL: how long changes wait behind one commit, of a lost standby perhaps; then they
+    are busy, and so is who comes after them, until it is through."""
 
     # --- server
     connections_max: int = 4096

@@ -11,13 +11,17 @@ import sqlite3
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 DELETED, WRITTEN, TRIMMED = 0, 1, 3
-LIVE = 1
+LIVE, ENDED = 1, 2
+NO_MARK = -(2**63)
+
+Head = dict[str, Any]
+"""A row of ``aggregates`` by the names of its columns, with what was still owed to it."""
 
 
 class Found(NamedTuple):
@@ -35,7 +39,7 @@ class Audit(NamedTuple):
     """Everything in the file."""
 
     events: list[Found]
-    heads: dict[bytes, sqlite3.Row]
+    heads: dict[bytes, Head]
 
 
 def audit(path: Path) -> Audit:
@@ -54,19 +58,26 @@ def audit(path: Path) -> Audit:
         try:
             assert ["ok"] == [row[0] for row in connection.execute("PRAGMA integrity_check")]
             entries = connection.execute("SELECT * FROM entries ORDER BY position").fetchall()
-            heads = {row["number"]: row for row in connection.execute("SELECT * FROM aggregates")}
+            rows = connection.execute("SELECT * FROM aggregates").fetchall()
+            (until,) = connection.execute(
+                "SELECT value FROM meta WHERE name = 'heads_until'"
+            ).fetchone()
             marks = {
                 (int.from_bytes(row["pair"][:8]), row["pair"][8:]): row["mark"]
                 for row in connection.execute("SELECT * FROM marks")
             }
         finally:
             connection.close()
+    heads = {row["number"]: dict(row) for row in rows}
+    for row in entries:
+        if row["position"] > int(until):
+            _tell(heads[row["aggregate"]], row, marks)
     _check_heads(entries, heads)
     _check_marks(entries, heads, marks)
     return Audit(_events(entries, heads), {row["key"]: row for row in heads.values()})
 
 
-def _events(entries: list[sqlite3.Row], heads: dict[int, sqlite3.Row]) -> list[Found]:
+def _events(entries: list[sqlite3.Row], heads: dict[int, Head]) -> list[Found]:
     found: list[Found] = []
     for row in entries:
         if row["kind"] != WRITTEN:
@@ -82,7 +93,30 @@ def _events(entries: list[sqlite3.Row], heads: dict[int, sqlite3.Row]) -> list[F
     return found
 
 
-def _check_heads(entries: list[sqlite3.Row], heads: dict[int, sqlite3.Row]) -> None:
+def _tell(head: Head, row: sqlite3.Row, marks: dict[tuple[int, bytes], int]) -> None:
+    """Bring a head forward by an entry that the file owes it."""
+    if row["incarnation"] < head["incarnation"]:
+        return
+    is_new_life = row["incarnation"] > head["incarnation"]
+    head |= {"life": ENDED if row["kind"] == DELETED else LIVE, "last_ms": row["server_ms"]}
+    head |= {name: row[name] for name in ("incarnation", "event_seq")}
+    if row["kind"] == TRIMMED:
+        head["floor"] = row["version"]
+        return
+    head["version"] = row["version"]
+    if row["kind"] == DELETED:
+        return
+    head["last_position"] = row["position"]
+    if is_new_life:
+        head["floor"] = row["version"]
+    if row["max_seq"] != NO_MARK:
+        client = row["client"]
+        before = head["mark"] if head["mark_client"] == client else NO_MARK
+        before = max(before, marks.get((row["aggregate"], client), NO_MARK))
+        head |= {"mark_client": client, "mark": max(before, row["max_seq"])}
+
+
+def _check_heads(entries: list[sqlite3.Row], heads: dict[int, Head]) -> None:
     """Replay the entries: each life's versions are contiguous and end at its head."""
     newest: dict[int, sqlite3.Row] = {}
     batch: dict[int, sqlite3.Row] = {}
@@ -114,11 +148,11 @@ def _check_heads(entries: list[sqlite3.Row], heads: dict[int, sqlite3.Row]) -> N
 
 def _check_marks(
     entries: list[sqlite3.Row],
-    heads: dict[int, sqlite3.Row],
+    heads: dict[int, Head],
     marks: dict[tuple[int, bytes], int],
 ) -> None:
     """A pair's mark is the highest sequence it wrote; what was reclaimed may have been higher."""
-    highest: dict[tuple[int, bytes], int] = defaultdict(lambda: -(2**63))
+    highest: dict[tuple[int, bytes], int] = defaultdict(lambda: NO_MARK)
     for row in entries:
         if row["kind"] == WRITTEN:
             pair = (row["aggregate"], row["client"])
@@ -126,7 +160,7 @@ def _check_marks(
     for (aggregate, client), seq in highest.items():
         head = heads[aggregate]
         mark = head["mark"] if head["mark_client"] == client else marks.get((aggregate, client))
-        if seq == -(2**63):
+        if seq == NO_MARK:
             assert mark in {None, seq}, "sequence 0 leaves no mark"
         else:
             assert mark == seq

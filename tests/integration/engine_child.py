@@ -126,7 +126,7 @@ async def run_life(lane: Lane, number: int, seed: int) -> None:
 
 
 async def main(path: str, seed: int, state: dict[str, list[int]]) -> None:
-    lane = await open_sqlite(path, limits=Limits(), clock=SystemClock())
+    lane = await open_sqlite(path, limits=Limits(replayed_max=200), clock=SystemClock())
     async with asyncio.TaskGroup() as group:
         for writer in range(WRITERS + TRANSFERS):
             acknowledged, attempted = state.get(str(writer), [0, 0])

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from landed.engines.port import Staged
 from landed.engines.sqlite.file import translated
 from landed.engines.sqlite.lookup import find_head, find_mark
+from landed.engines.sqlite.owed import Owed, Payment
 from landed.engines.sqlite.row import (
     ALLOW_CONTINUATION,
     ALLOW_RECREATE,
     HEAD_COLUMNS,
+    HeadRow,
     entry_row,
     head_row,
     mark_row,
+    meta_row,
     pair_of,
 )
-from landed.engines.sqlite.schema import ANCHOR_EVERY
+from landed.engines.sqlite.schema import ANCHOR_EVERY, HEADS_UNTIL
 from landed.errors import StorageError
-from landed.log import FeedKind, Head
+from landed.log import FeedKind
 from landed.wire.codec import encode_events
 
 _WRITTEN: Final = int(FeedKind.WRITTEN)
@@ -40,7 +43,10 @@ UPSERT_MARK: Final = (
 )
 INSERT_ANCHOR: Final = "INSERT OR REPLACE INTO anchors VALUES (?, ?, ?, ?)"
 INSERT_DEAD: Final = "INSERT INTO dead VALUES (?, ?, ?, ?, ?)"
+UPDATE_META: Final = "UPDATE meta SET value = ?, row_check = ? WHERE name = ?"
 
+_SLACK: Final = 64
+"""The places may be more than their bound by one in so many: see ``engines/tail.py``."""
 _PLACE: Final = struct.Struct("<qq?16sQ")
 
 
@@ -54,51 +60,64 @@ class Place(NamedTuple):
     """The client whose mark stands in the head's row."""
     mark: int
 
-    def packed(self) -> bytes:
-        """As bytes: a third of the memory, for the many that are remembered."""
-        client = self.mark_client
-        return _PLACE.pack(
-            self.number, self.last_position, client is not None, client or b"", self.mark
-        )
-
     @classmethod
     def unpacked(cls, data: bytes) -> Place:
-        """Take a place back from ``packed``."""
+        """Take a place back from ``packed_place``."""
         number, last_position, has_mark, client, mark = _PLACE.unpack(data)
         return cls(number, last_position, client if has_mark else None, mark)
+
+
+def packed_place(row: HeadRow) -> bytes:
+    """The place of a row as bytes: a third of the memory, for the many that are remembered."""
+    number, _, _, last_position, client, mark = row
+    return _PLACE.pack(number, last_position, client is not None, client or b"", mark)
 
 
 class Draft:
     """The rows of one group, before anything is written."""
 
-    __slots__ = ("anchors", "created", "dead", "entries", "heads", "marks", "places")
+    __slots__ = ("anchors", "created", "dead", "entries", "heads", "marks")
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
-        self.heads: dict[bytes, Head] = {}
-        self.places: dict[bytes, Place] = {}
-        self.created: set[bytes] = set()
+        self.heads: dict[bytes, HeadRow] = {}
+        """The newest head of each aggregate."""
+        self.created: dict[bytes, None] = {}
+        """Aggregates that are new, in the order of their numbers."""
         self.marks: dict[bytes, int] = {}
         self.anchors: list[tuple[int, int, int, int]] = []
         self.dead: list[tuple[int, int, int, int, int]] = []
 
 
 class Appender:
-    """The writing side of a store, on its one writing connection."""
+    """The writing side of a store, on its one writing connection.
 
-    def __init__(self, connection: sqlite3.Connection, *, places_max: int) -> None:
-        """``places_max``: aggregates remembered, so that a warm append looks nothing up."""
+    A commit writes entries, the heads of new aggregates, and the marks of pairs that another writer
+    displaced from a head. All other heads are owed (see ``owed.py``).
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, owed: Owed, *, position: int, places_max: int
+    ) -> None:
+        """Go on after ``position``.
+
+        ``places_max``: aggregates remembered, so that a warm append looks nothing up.
+        """
         self._connection = connection
+        self._owed = owed
+        self._position = position
         self._places_max = places_max
-        # By packed key: builtins hash and compare in C.
+        # By packed key: builtins hash and compare in C. Of heads that are not owed.
         self._places: dict[bytes, bytes] = {}
         (highest,) = connection.execute("SELECT max(number) FROM aggregates").fetchone()
         self._numbers_used: int = highest or 0
+        self._is_in_doubt = False
 
     def append(self, group: Sequence[Staged]) -> None:
         """Write a group and flush it.
 
-        Transaction: every entry, head, mark, anchor and dead range of the group, or none.
+        Transaction: every entry, new head, displaced mark, anchor and dead range of the group, and
+        a slice of what is owed from before; or none.
 
         Raises:
             StorageError: nothing was written (``is_outcome_known``), or COMMIT itself failed and
@@ -112,33 +131,72 @@ class Appender:
             # A value that no row can hold got past the doors. Nothing was written, and it must not
             # be taken for a commit in doubt: that would stop the engine for everybody.
             raise StorageError(f"cannot prepare a commit: {error}") from error
-        with Transaction(self._connection):
-            self._write(draft)
+        payment = self._owed.slice(len(group), self._position)
+        self._is_in_doubt = True
+        try:
+            with Transaction(self._connection):
+                self._write(draft)
+                if payment is not None:
+                    self._write_heads(payment)
+        except StorageError as error:
+            self._is_in_doubt = not error.is_outcome_known
+            raise
+        self._is_in_doubt = False
+        if payment is not None:
+            self._paid(payment)
+        self._position = group[-1].position
         self._numbers_used += len(draft.created)
-        self._remember(draft.places)
+        self._remember([draft.heads.pop(key) for key in draft.created])
+        self._owed.owe(draft.heads)
+
+    def settle(self) -> None:
+        """Write every head that is owed, so that no entry has to be told again at open.
+
+        Transaction: all of them, and the position up to which the rows are complete then.
+
+        Raises:
+            StorageError: as for ``append``; they stay owed.
+        """
+        if self._owed.until == self._position or self._is_in_doubt:
+            return
+        payment = self._owed.everything(self._position)
+        with Transaction(self._connection):
+            self._write_heads(payment)
+        self._paid(payment)
+
+    @property
+    def settled(self) -> int:
+        """Entries up to this position may be dropped: their heads stand in the file."""
+        return self._owed.until
+
+    def _paid(self, payment: Payment) -> None:
+        self._owed.pay(payment)
+        self._remember(payment.rows)
 
     def _draft(self, group: Sequence[Staged]) -> Draft:
         draft = Draft()
+        heads, owed = draft.heads, self._owed.rows
         for staged in group:
             key = staged.key.packed
-            place = draft.places.get(key) or self._place(key, draft)
+            row = heads.get(key) or owed.get(key)
+            place = self._place(key, draft) if row is None else Place(row[0], *row[3:])
             if staged.batch is None:
                 self._end(staged, place, draft)
             else:
                 place = self._extend(staged, place, draft)
-            draft.places[key] = place
-            draft.heads[key] = staged.head
+            number, last_position, mark_client, mark = place
+            heads[key] = HeadRow(number, staged.key, staged.head, last_position, mark_client, mark)
         return draft
 
     def _place(self, key: bytes, draft: Draft) -> Place:
-        """Find where an aggregate stands, or number a new one."""
+        """Find where an aggregate stands that nothing is owed of, or number a new one."""
         known = self._places.get(key)
         if known is not None:
             return Place.unpacked(known)
         row = find_head(self._connection, key)
         if row is not None:
             return Place(row.number, row.last_position, row.mark_client, row.mark)
-        draft.created.add(key)
+        draft.created[key] = None
         return Place(self._numbers_used + len(draft.created), 0, None, 0)
 
     def _extend(self, staged: Staged, place: Place, draft: Draft) -> Place:
@@ -176,11 +234,13 @@ class Appender:
 
     def _change_writer(self, place: Place, client: bytes, draft: Draft) -> int:
         """Put the mark of the pair that wrote last into the table; return the other pair's."""
-        if place.mark_client is not None:
-            draft.marks[pair_of(place.number, place.mark_client)] = place.mark
-            mark = draft.marks.get(pair_of(place.number, client))
-            return find_mark(self._connection, place.number, client) if mark is None else mark
-        return 0
+        number, _, displaced, displaced_mark = place
+        if displaced is not None:
+            draft.marks[pair_of(number, displaced)] = displaced_mark
+        if number > self._numbers_used and displaced is None:
+            return 0  # an aggregate of this very group: nobody has written to it before
+        mark = draft.marks.get(pair_of(number, client))
+        return find_mark(self._connection, number, client) if mark is None else mark
 
     def _end(self, staged: Staged, place: Place, draft: Draft) -> None:
         """A trim or a delete: an entry of its own, and a range of batches that are dead now."""
@@ -209,21 +269,11 @@ class Appender:
         )
 
     def _write(self, draft: Draft) -> None:
-        """Insert and update, each table in the order of its keys: fewest pages are touched so."""
+        """Insert, each table in the order of its keys: fewest pages are touched so."""
         write = self._connection.executemany
         write(INSERT_ENTRY, draft.entries)
-        created: list[tuple[Any, ...]] = []
-        known: list[tuple[Any, ...]] = []
-        for key, (number, last_position, mark_client, mark) in draft.places.items():
-            row = head_row(number, key, draft.heads[key], last_position, mark_client, mark)
-            (created if key in draft.created else known).append(row)
-        if known:
-            known.sort()
-            updated = write(UPDATE_HEAD, known).rowcount
-            if updated != len(known):
-                raise StorageError(f"{len(known) - updated} heads are gone from the file")
-        if created:
-            write(INSERT_HEAD, created)
+        if draft.created:
+            write(INSERT_HEAD, [head_row(draft.heads[key]) for key in draft.created])
         if draft.marks:
             write(UPSERT_MARK, [mark_row(*item) for item in sorted(draft.marks.items())])
         if draft.anchors:
@@ -231,13 +281,24 @@ class Appender:
         if draft.dead:
             write(INSERT_DEAD, draft.dead)
 
-    def _remember(self, places: dict[bytes, Place]) -> None:
-        """Keep the places written to, the ones not written to for longest go first."""
+    def _write_heads(self, payment: Payment) -> None:
+        """Update the rows of heads, and say up to where they are complete."""
+        rows = [head_row(row) for row in payment.rows]
+        updated = self._connection.executemany(UPDATE_HEAD, rows).rowcount if rows else 0
+        if updated != len(rows):
+            raise StorageError(f"{len(rows) - updated} heads are gone from the file")
+        if payment.until is not None:
+            name, value, row_check = meta_row(HEADS_UNTIL, str(payment.until))
+            self._connection.execute(UPDATE_META, (value, row_check, name))
+
+    def _remember(self, rows: Iterable[HeadRow]) -> None:
+        """Keep where aggregates stand; the ones not written for longest go first."""
         known = self._places
-        for key, place in places.items():
+        for row in rows:
+            key = row.key.packed
             known.pop(key, None)
-            known[key] = place.packed()
-        if len(known) > self._places_max:
+            known[key] = packed_place(row)
+        if len(known) > self._places_max + self._places_max // _SLACK:
             for key in list(islice(known, len(known) - self._places_max)):
                 del known[key]
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Final
 
-from landed.engines.sqlite.file import check_header, connect, read_meta, resolve, translated
+from landed.engines.sqlite.file import (
+    check_header,
+    connect,
+    heads_until,
+    read_meta,
+    resolve,
+    translated,
+)
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_entry, find_head_by_number, find_mark
 from landed.engines.sqlite.recovered import check_recovered
@@ -23,6 +30,7 @@ from landed.engines.sqlite.row import (
     head_of,
     mark_of,
 )
+from landed.engines.sqlite.tail import replay
 from landed.errors import ConfigurationError, StorageDamagedError
 from landed.log import FeedKind, Life
 from landed.wire.codec import decode_events
@@ -72,8 +80,8 @@ def verify(path: str | PathLike[str], *, progress: Progress = lambda _done, _all
         check_recovered(real)
         connection = connect(real, cache_kib=_CACHE_KIB)
         try:
-            read_meta(connection, real)
-            return _Check(connection, progress).run()
+            until = heads_until(connection, read_meta(connection, real))
+            return _Check(connection, progress).run(until)
         except sqlite3.Error as error:
             raise translated(error, f"cannot check {real}") from error
         finally:
@@ -89,14 +97,20 @@ class _Check:
         self._report = Report()
         self._done = 0
         self._all = 0
+        self._owed: dict[bytes, HeadRow] = {}
 
-    def run(self) -> Report:
+    def run(self, until: int) -> Report:
+        """Check everything; heads are complete up to ``until``, the rest the entries tell."""
         for (text,) in self._connection.execute(f"PRAGMA integrity_check({FINDINGS_MAX})"):
             if text != "ok":
                 self._find(f"SQLite finds: {text}")
         for table in ("entries", "aggregates", "marks", "anchors"):
             (count,) = self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()
             self._all += count
+        try:
+            self._owed = replay(self._connection, until)
+        except StorageDamagedError as error:
+            self._find(f"the newest heads cannot be told: {str(error).partition(';')[0]}")
         self._run(f"SELECT {ENTRY_COLUMNS}, body FROM entries ORDER BY position", self._entry)
         self._run(f"SELECT {HEAD_COLUMNS} FROM aggregates ORDER BY number", self._head)
         self._run("SELECT pair, mark, row_check FROM marks", self._mark)
@@ -127,7 +141,7 @@ class _Check:
     def _entry(self, row: Any) -> None:
         self._report.entries += 1
         entry = entry_of(row)
-        head = find_head_by_number(self._connection, entry.aggregate)
+        head = self._newest(find_head_by_number(self._connection, entry.aggregate))
         if entry.kind != FeedKind.WRITTEN:
             return
         try:
@@ -141,6 +155,9 @@ class _Check:
                 f"the entry at position {entry.position} holds sequence {entry.max_seq}, "
                 f"above its pair's mark {mark}"
             )
+
+    def _newest(self, row: HeadRow) -> HeadRow:
+        return self._owed.get(row.key.packed, row)
 
     def _check_link(self, entry: Entry, row: HeadRow) -> None:
         """Every readable batch but the first one left is linked to the one before it."""
@@ -174,7 +191,7 @@ class _Check:
 
     def _head(self, row: Any) -> None:
         self._report.aggregates += 1
-        stored = head_of(row)
+        stored = self._newest(head_of(row))
         head = stored.head
         if head.life is not Life.LIVE:
             return

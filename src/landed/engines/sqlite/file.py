@@ -11,7 +11,13 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from landed.engines.sqlite.row import meta_of, meta_row
-from landed.engines.sqlite.schema import APPLICATION_ID, PAGE_BYTES, SCHEMA_VERSION, TABLES
+from landed.engines.sqlite.schema import (
+    APPLICATION_ID,
+    HEADS_UNTIL,
+    PAGE_BYTES,
+    SCHEMA_VERSION,
+    TABLES,
+)
 from landed.errors import (
     ConfigurationError,
     StorageDamagedError,
@@ -146,6 +152,7 @@ def _build(draft: Path, limits: Limits) -> None:
             "restore_epoch": "0",
             "num_shards": str(limits.num_shards),
             "routing_rule": limits.routing_rule,
+            HEADS_UNTIL: "0",
         }
         connection.executemany(
             "INSERT INTO meta VALUES (?, ?, ?)", [meta_row(*item) for item in settings.items()]
@@ -232,6 +239,28 @@ def read_meta(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
             f"{path} lacks its settings {', '.join(sorted(missing))}: restore it from a backup"
         )
     return settings
+
+
+def heads_until(connection: sqlite3.Connection, settings: dict[str, str]) -> int:
+    """Up to which position the heads are complete; a file of schema 1 keeps them all complete."""
+    if HEADS_UNTIL in settings:
+        return int(settings[HEADS_UNTIL])
+    (newest,) = connection.execute("SELECT max(position) FROM entries").fetchone()
+    return newest or 0
+
+
+def upgrade(connection: sqlite3.Connection, settings: dict[str, str]) -> None:
+    """Make a file of schema 1 one of schema 2: it is opened for writing, and its heads will lag.
+
+    Transaction: the setting and the version, so that an older Landed refuses the file from then on.
+    """
+    if HEADS_UNTIL in settings:
+        return
+    row = meta_row(HEADS_UNTIL, str(heads_until(connection, settings)))
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO meta VALUES (?, ?, ?)", row)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
 
 
 def keep_recovered(connection: sqlite3.Connection, path: Path) -> None:

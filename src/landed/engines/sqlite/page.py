@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from landed.engines.sqlite.lookup import find_entry, find_head, find_head_by_number
@@ -54,15 +54,21 @@ class _GoneError(Exception):
 
 
 def read_page(
-    connection: sqlite3.Connection, read: Read, head: Head, budget: int
+    connection: sqlite3.Connection,
+    read: Read,
+    head: Head,
+    budget: int,
+    owed: Mapping[bytes, HeadRow],
 ) -> Page | BelowFloor | AggregateMissing:
     """Read one page of the life that ``head`` describes. See ``Store.read``.
+
+    ``owed`` holds the heads that are newer than their rows.
 
     The budget counts the stored size of every batch that the batch conditions select, whether or
     not the event conditions leave anything of it.
     """
     filters = read.filters
-    stored = find_head(connection, read.key.packed)
+    stored = owed.get(read.key.packed) or find_head(connection, read.key.packed)
     if stored is None:
         raise StorageDamagedError(f"the head of {read.key} is gone")
     low = max(filters.from_version, head.floor)
@@ -190,7 +196,9 @@ def _with_events(connection: sqlite3.Connection, entry: Entry, body: object) -> 
 # --- the feed
 
 
-def read_feed(connection: sqlite3.Connection, read: FeedRead, budget: int) -> FeedPage:
+def read_feed(
+    connection: sqlite3.Connection, read: FeedRead, budget: int, owed: Mapping[bytes, HeadRow]
+) -> FeedPage:
     """Read entries after a position. See ``Store.feed``.
 
     A damaged entry ends the page before it, and is an error where it would be the first. So is one
@@ -209,8 +217,10 @@ def read_feed(connection: sqlite3.Connection, read: FeedRead, budget: int) -> Fe
             return FeedPage(tuple(entries), next_after, False)
         try:
             entry = entry_of(row)
-            head = heads.get(entry.aggregate) or find_head_by_number(connection, entry.aggregate)
-            heads[entry.aggregate] = head
+            head = heads.get(entry.aggregate)
+            if head is None:
+                head = find_head_by_number(connection, entry.aggregate)
+                head = heads[entry.aggregate] = owed.get(head.key.packed, head)
             if _is_served(entry, head.head):
                 if entries and spent + entry.size > budget:
                     return FeedPage(tuple(entries), next_after, False)

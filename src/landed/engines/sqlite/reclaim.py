@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Final, NamedTuple
 
-from landed.engines.sqlite.append import Transaction
+from landed.engines.sqlite.append import Appender, Transaction
 from landed.engines.sqlite.file import BUSY_TIMEOUT_S, translated
 from landed.engines.sqlite.lookup import find_entry
 from landed.engines.sqlite.row import Entry
@@ -44,8 +44,10 @@ class _Dead(NamedTuple):
     start: int
 
 
-def reclaim(connection: sqlite3.Connection) -> int:
+def reclaim(connection: sqlite3.Connection, appender: Appender) -> int:
     """Drop a slice of dead batches and give free pages back; once none is left, shrink the file.
+
+    A batch whose head is still owed is needed to tell that head, so what is owed is settled first.
 
     Transaction: the batches of one slice with their anchors, and where to go on.
 
@@ -62,6 +64,8 @@ def reclaim(connection: sqlite3.Connection) -> int:
             _shrink(connection)
             return 0
         dead = _Dead(*row)
+        if dead.position > appender.settled:
+            appender.settle()
         doomed, start = _walk(connection, dead)
     except sqlite3.Error as error:
         raise translated(error, "cannot look for dead batches") from error

@@ -10,14 +10,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 from landed.clock import WallMs
-from landed.engines.sqlite.append import UPDATE_HEAD, UPSERT_MARK, Transaction
-from landed.engines.sqlite.file import check_header, connect, read_meta, resolve, translated
+from landed.engines.sqlite.append import (
+    UPDATE_HEAD,
+    UPDATE_META,
+    UPSERT_MARK,
+    Appender,
+    Transaction,
+)
+from landed.engines.sqlite.file import (
+    check_header,
+    connect,
+    heads_until,
+    read_meta,
+    resolve,
+    translated,
+    upgrade,
+)
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_head, find_mark
+from landed.engines.sqlite.owed import Owed
 from landed.engines.sqlite.page import walk_life
 from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.row import HeadRow, head_row, mark_row, meta_row, pair_of
-from landed.engines.sqlite.tail import check_tail
+from landed.engines.sqlite.tail import check_tail, replay
 from landed.errors import ConfigurationError
 from landed.ids import AggregateKey, ClientId
 from landed.log import Life
@@ -96,10 +111,10 @@ def lower_mark(
             )
         with Transaction(connection):
             if is_last:
-                named = client if to else None
-                changed = head_row(row.number, key.packed, row.head, row.last_position, named, to)
-                connection.execute(UPDATE_HEAD, changed)
-            else:
+                changed = row._replace(mark_client=client if to else None, mark=to)
+                connection.execute(UPDATE_HEAD, head_row(changed))
+            # In the table too where the head names the pair: an older mark of it may stand there.
+            if not is_last or find_mark(connection, row.number, client) > to:
                 connection.execute(UPSERT_MARK, mark_row(pair_of(row.number, client), to))
             subject = f"{key} {client_id}"
             connection.execute(_RECORD, (at_ms, "lower-mark", subject, str(mark), str(to), reason))
@@ -122,9 +137,7 @@ def raise_restore_epoch(path: str | PathLike[str], *, reason: str, at_ms: WallMs
         before = int(settings["restore_epoch"])
         name, value, row_check = meta_row("restore_epoch", str(before + 1))
         with Transaction(connection):
-            connection.execute(
-                "UPDATE meta SET value = ?, row_check = ? WHERE name = ?", (value, row_check, name)
-            )
+            connection.execute(UPDATE_META, (value, row_check, name))
             connection.execute(
                 _RECORD,
                 (at_ms, "restored", settings["log_id"], str(before), value, reason),
@@ -159,8 +172,7 @@ def _closed_log(path: str | PathLike[str]) -> Iterator[sqlite3.Connection]:
         check_recovered(real)
         connection = connect(real, cache_kib=_CACHE_KIB, is_writer=True)
         try:
-            read_meta(connection, real)
-            check_tail(connection)
+            _settle(connection, read_meta(connection, real))
             yield connection
         except sqlite3.Error as error:
             raise translated(error, f"cannot repair {real}") from error
@@ -168,6 +180,16 @@ def _closed_log(path: str | PathLike[str]) -> Iterator[sqlite3.Connection]:
             connection.close()
     finally:
         lock.release()
+
+
+def _settle(connection: sqlite3.Connection, settings: dict[str, str]) -> None:
+    """Write the heads that a killed process owed, or they would be told anew over a repair."""
+    upgrade(connection, settings)
+    until = heads_until(connection, settings)
+    rows = replay(connection, until)
+    position, _ = check_tail(connection, rows)
+    owed = Owed(rows, until=until, changes_max=0)
+    Appender(connection, owed, position=position, places_max=0).settle()
 
 
 def _highest_readable(connection: sqlite3.Connection, row: HeadRow, client: bytes) -> int:

@@ -184,15 +184,10 @@ def check_body(entry: Entry, body: object) -> bytes:
     return body
 
 
-def head_row(
-    number: int,
-    key: bytes,
-    head: Head,
-    last_position: int,
-    mark_client: bytes | None,
-    mark: int,
-) -> tuple[Any, ...]:
+def head_row(row: HeadRow) -> tuple[Any, ...]:
     """Make the row of ``aggregates`` to insert or update, in the order of its columns."""
+    number, aggregate_key, head, last_position, mark_client, mark = row
+    key = aggregate_key.packed
     life, incarnation, version, event_seq, floor, recreate, continuation, last_ms = head[:8]
     client = head.last_client.bytes
     user = None if head.last_user is None else head.last_user.bytes

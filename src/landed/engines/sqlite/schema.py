@@ -2,9 +2,9 @@
 
 The layout follows what was measured: the cost of a commit is the number of B-tree pages it
 touches. Entries are only ever appended. Each batch names the entry of the aggregate's previous
-batch, so no index over (aggregate, version) is kept; one page of ``aggregates`` a head is the only
-random write of an ordinary commit. Everything a head and a mark hold can be told from the entries,
-so that a later layout may write heads seldom and replay the newest entries when it opens.
+batch, so no index over (aggregate, version) is kept. Everything a head holds can be told from the
+entries, so heads are written late, many in the order of their rows, and the newest entries are
+replayed when the log is opened (``owed.py``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from typing import Final
 APPLICATION_ID: Final = 0x4C4E4431
 """``LND1`` in the file's header: whose file this is, for us and for file(1)."""
 
-SCHEMA_VERSION: Final = 1
-"""In the file's header too. A higher one is refused, a lower one would be migrated."""
+SCHEMA_VERSION: Final = 2
+"""In the file's header too. A higher one is refused. 1 wrote every head with its change; it is the
+same but for ``HEADS_UNTIL``, which opening it for writing adds."""
+
+HEADS_UNTIL: Final = "heads_until"
+"""The setting that says up to which position the rows of ``aggregates`` are complete."""
 
 ANCHOR_EVERY: Final = 64
 """Every so many versions an anchor is kept, so that a walk along the links is never longer."""
@@ -38,7 +42,8 @@ def from_column(value: int) -> int:
 
 
 TABLES: Final = (
-    # Name and value; `row_check` over both. log_id, restore_epoch, num_shards, routing_rule.
+    # Name and value; `row_check` over both. log_id, restore_epoch, num_shards, routing_rule, and
+    # `heads_until`: see HEADS_UNTIL.
     """
     CREATE TABLE meta (
       name TEXT PRIMARY KEY,
@@ -77,7 +82,9 @@ TABLES: Final = (
       body BLOB
     )
     """,
-    # Heads. `last_position` is the newest batch, where walks begin. `mark_client` and `mark` are
+    # Heads, complete up to the position in `heads_until`; what is newer is told by the entries.
+    # A new aggregate's row is written with its first entry, and a mark that another writer displaces
+    # from here goes to `marks` at once. `last_position` is the newest batch, where walks begin. `mark_client` and `mark` are
     # the pair that wrote last, and hold for it whatever `marks` says: one writer an aggregate is
     # the common case, and costs no page of `marks` then.
     #   life         1 live, 2 deleted

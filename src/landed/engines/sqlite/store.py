@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -16,17 +17,22 @@ from landed.engines.sqlite.file import (
     check_header,
     connect,
     create,
+    heads_until,
     keep_recovered,
     read_meta,
     resolve,
     translated,
+    upgrade,
 )
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_head, find_mark
+from landed.engines.sqlite.owed import Owed
 from landed.engines.sqlite.page import read_feed, read_page
 from landed.engines.sqlite.reclaim import reclaim
 from landed.engines.sqlite.recovered import check_recovered
-from landed.engines.sqlite.tail import check_tail
+from landed.engines.sqlite.row import HeadRow
+from landed.engines.sqlite.tail import check_tail, replay
+from landed.errors import StorageError
 from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
 from landed.log import AggregateMissing, BelowFloor, FeedPage, FeedRead, Head, Page, Read
@@ -57,6 +63,7 @@ class SqliteStore:
         self._lock = FileLock(self._path)
         self._writer: sqlite3.Connection | None = None
         self._appender: Appender | None = None
+        self._owed = Owed({}, until=0, changes_max=0)
         # Taking from and giving back to a deque are single steps, so that threads share it.
         self._idle: deque[sqlite3.Connection] = deque()
         self._identity: LogIdentity | None = None
@@ -100,8 +107,14 @@ class SqliteStore:
         self._identity = LogIdentity(UUID(settings["log_id"]), int(settings["restore_epoch"]))
         try:
             keep_recovered(writer, self._path)
-            ends = check_tail(writer)
-            self._appender = Appender(writer, places_max=self._limits.cached_heads_max)
+            upgrade(writer, settings)
+            until = heads_until(writer, settings)
+            owed = replay(writer, until)
+            ends = check_tail(writer, owed)
+            self._owed = Owed(owed, until=until, changes_max=self._limits.replayed_max)
+            self._appender = Appender(
+                writer, self._owed, position=ends[0], places_max=self._limits.cached_heads_max
+            )
         except sqlite3.Error as error:
             raise translated(error, f"cannot open {self._path}") from error
         return ends
@@ -114,7 +127,8 @@ class SqliteStore:
         Raises:
             StorageDamagedError: one of them is not what was written.
         """
-        return self._reading(lambda connection: _load(connection, keys, pairs))
+        owed = self._owed.rows  # before the file: what is not owed by then stands in it
+        return self._reading(lambda connection: _load(connection, keys, pairs, owed))
 
     def commit(self, group: Sequence[Staged]) -> None:
         """Make a group durable, all of it or nothing of it. See ``Store.commit``."""
@@ -123,22 +137,30 @@ class SqliteStore:
 
     def read(self, read: Read, head: Head, budget: int) -> Page | BelowFloor | AggregateMissing:
         """Read one page of the life that ``head`` describes. See ``Store.read``."""
-        return self._reading(lambda connection: read_page(connection, read, head, budget))
+        owed = self._owed.rows
+        return self._reading(lambda connection: read_page(connection, read, head, budget, owed))
 
     def feed(self, read: FeedRead, budget: int) -> FeedPage:
         """Read entries after a position. See ``Store.feed``."""
-        return self._reading(lambda connection: read_feed(connection, read, budget))
+        owed = self._owed.rows
+        return self._reading(lambda connection: read_feed(connection, read, budget, owed))
 
     def reclaim(self) -> int:
         """Drop a bounded slice of dead batches, on the committing thread; returns how many."""
         assert self._writer is not None, "open it first"
-        return reclaim(self._writer)
+        assert self._appender is not None, "open it first"
+        return reclaim(self._writer, self._appender)
 
     def close(self) -> None:
         """Let go of the file. Idempotent. The last connection tidies the write-ahead log away."""
         while self._idle:
             self._idle.pop().close()
-        writer, self._writer, self._appender = self._writer, None, None
+        writer, self._writer = self._writer, None
+        appender, self._appender = self._appender, None
+        if appender is not None:
+            # Where it fails, the next opening tells the heads from the entries, as after a kill.
+            with suppress(StorageError):
+                appender.settle()
         if writer is not None:
             writer.close()
         self._lock.release()
@@ -175,9 +197,10 @@ def _load(
     connection: sqlite3.Connection,
     keys: Sequence[AggregateKey],
     pairs: Sequence[tuple[AggregateKey, ClientId]],
+    owed: Mapping[bytes, HeadRow],
 ) -> Stored:
     wanted = dict.fromkeys([*keys, *(key for key, _ in pairs)])
-    found = {key: find_head(connection, key.packed) for key in wanted}
+    found = {key: owed.get(key.packed) or find_head(connection, key.packed) for key in wanted}
     marks: dict[tuple[AggregateKey, ClientId], int] = {}
     for pair in pairs:
         row = found[pair[0]]

@@ -1,23 +1,96 @@
-"""The quick check at open: the newest entries are sound and the heads agree with them."""
+"""The newest entries at open: what heads they make, and whether they are sound."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Mapping
 from typing import Final
+from uuid import UUID
 
-from landed.engines.sqlite.lookup import find_head_by_number
-from landed.engines.sqlite.row import ENTRY_COLUMNS, Entry, HeadRow, entry_of
+from landed.engines.sqlite.lookup import find_head_by_number, find_mark
+from landed.engines.sqlite.row import (
+    ALLOW_CONTINUATION,
+    ALLOW_RECREATE,
+    ENTRY_COLUMNS,
+    Entry,
+    HeadRow,
+    entry_of,
+)
 from landed.errors import StorageDamagedError
-from landed.log import FeedKind, Life
+from landed.ids import ClientId, UserId
+from landed.log import FeedKind, Head, Life
 
 TAIL_ENTRIES: Final = 256
 """Entries looked at, whatever the size of the log: some milliseconds. The rest is checked when it
 is read, and all of it by ``landed log verify``."""
 
-_TAIL: Final = f"SELECT {ENTRY_COLUMNS} FROM entries ORDER BY position DESC LIMIT ?"
+_NEWEST: Final = f"SELECT {ENTRY_COLUMNS} FROM entries ORDER BY position DESC LIMIT ?"
+_AFTER: Final = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE position > ? ORDER BY position"
+
+FindMark = Callable[[int, bytes], int]
+"""A pair's mark in the table of marks, by the aggregate's number and the client."""
 
 
-def check_tail(connection: sqlite3.Connection) -> tuple[int, int]:
+def replay(connection: sqlite3.Connection, until: int) -> dict[bytes, HeadRow]:
+    """Tell the heads that entries after a position made, by packed key.
+
+    Rows may hold some of it already: a kill interrupts a sweep. It does no harm to tell that again,
+    since an entry says what the head was after it, not by how much it changed.
+
+    Raises:
+        StorageDamagedError: an entry or a head is not what was written.
+    """
+
+    def mark(number: int, client: bytes) -> int:
+        return find_mark(connection, number, client)
+
+    rows: dict[int, HeadRow] = {}
+    for row in connection.execute(_AFTER, (until,)):
+        entry = entry_of(row)
+        before = rows.get(entry.aggregate) or find_head_by_number(connection, entry.aggregate)
+        rows[entry.aggregate] = after(before, entry, mark)
+    return {row.key.packed: row for row in rows.values()}
+
+
+def after(row: HeadRow, entry: Entry, find_mark: FindMark) -> HeadRow:
+    """Say what an entry makes of the head before it, or of a later one: the same, in the end.
+
+    What the law decided when the entry was written is not decided again, it stands in the entry.
+    """
+    head = row.head
+    if entry.incarnation < head.incarnation:
+        return row  # the row is of a later life, whose entries are still to come
+    floor, version, life = head.floor, head.version, Life.LIVE
+    _, _, _, last_position, client, mark = row
+    if entry.kind == FeedKind.WRITTEN:
+        version = entry.version
+        if entry.incarnation > head.incarnation:
+            floor = version
+        last_position = entry.position
+        if entry.max_seq:
+            if client != entry.client:
+                client, mark = entry.client, find_mark(row.number, entry.client)
+            mark = max(mark, entry.max_seq)
+    elif entry.kind == FeedKind.TRIMMED:
+        floor = entry.version
+    else:
+        version, life = entry.version, Life.DELETED
+    made = Head(
+        life,
+        entry.incarnation,
+        version,
+        entry.event_seq,
+        floor,
+        bool(entry.flags & ALLOW_RECREATE),
+        bool(entry.flags & ALLOW_CONTINUATION),
+        entry.server_ms,
+        ClientId(UUID(bytes=entry.client)),
+        None if entry.user is None else UserId(UUID(bytes=entry.user)),
+    )
+    return HeadRow(row.number, row.key, made, last_position, client, mark)
+
+
+def check_tail(connection: sqlite3.Connection, owed: Mapping[bytes, HeadRow]) -> tuple[int, int]:
     """Check the newest entries and return the newest position and server time, or 0 and 0.
 
     The numbers of everything to come follow from these, so a log damaged here is not opened.
@@ -27,14 +100,17 @@ def check_tail(connection: sqlite3.Connection) -> tuple[int, int]:
     """
     newest: dict[int, Entry] = {}
     ends = (0, 0)
-    for row in connection.execute(_TAIL, (TAIL_ENTRIES,)):
-        entry = entry_of(row)
+    for found in connection.execute(_NEWEST, (TAIL_ENTRIES,)):
+        entry = entry_of(found)
         if entry.aggregate not in newest:
             newest[entry.aggregate] = entry
         if ends == (0, 0):
             ends = (entry.position, entry.server_ms)
     for entry in newest.values():
-        if not agrees(find_head_by_number(connection, entry.aggregate), entry):
+        stored = find_head_by_number(connection, entry.aggregate)
+        row = owed.get(stored.key.packed, stored)
+        # Of itself the mark is asked for: a repair may have lowered it since.
+        if after(row, entry, lambda _, __: 0).head != row.head or _lags(row, entry):
             raise StorageDamagedError(
                 f"the head of aggregate number {entry.aggregate} does not agree with its newest "
                 f"entry, at position {entry.position}: restore the log from a backup"
@@ -42,22 +118,5 @@ def check_tail(connection: sqlite3.Connection) -> tuple[int, int]:
     return ends
 
 
-def agrees(row: HeadRow, newest: Entry) -> bool:
-    """Whether a head is what the newest entry of its aggregate made of it."""
-    head = row.head
-    same = (
-        head.incarnation == newest.incarnation
-        and head.event_seq == newest.event_seq
-        and head.last_ms == newest.server_ms
-        and head.last_client.bytes == newest.client
-    )
-    if newest.kind == FeedKind.WRITTEN:
-        return (
-            same
-            and head.life is Life.LIVE
-            and head.version == newest.version
-            and row.last_position == newest.position
-        )
-    if newest.kind == FeedKind.TRIMMED:
-        return same and head.life is Life.LIVE and head.floor == newest.version
-    return same and head.life is Life.DELETED and head.version == newest.version
+def _lags(row: HeadRow, newest: Entry) -> bool:
+    return newest.kind == FeedKind.WRITTEN and row.last_position != newest.position

@@ -111,7 +111,7 @@ def test_no_way_out_of_a_call_leaves_a_transaction_behind(
             log.store._reading(fail)
         for broken in ("INSERT INTO nowhere VALUES (1)", "INSERT INTO meta VALUES (1)"):
             with monkeypatch.context() as patch:
-                patch.setattr("landed.engines.sqlite.append.UPDATE_HEAD", broken)
+                patch.setattr("landed.engines.sqlite.append.INSERT_ENTRY", broken)
                 with pytest.raises(StorageError) as caught:
                     log.commit(Write(A, (Leg(key(1), (event(2),), ANY, True, False),)))
                 assert caught.value.is_outcome_known
@@ -170,21 +170,30 @@ def test_two_processes_that_write_as_fast_as_they_can_queue_for_each_other(path:
         assert other.exitcode == 0
 
 
-def test_readers_see_one_moment_while_a_commit_is_running(path: Path) -> None:
-    """Two aggregates written together are read together, whatever the commit thread does."""
-    with opened(path) as log:
+def test_a_lookup_never_goes_back_while_heads_move_from_memory_into_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was durable when a lookup began is found by it, owed or paid (log rule I17)."""
+    monkeypatch.setattr("landed.engines.sqlite.owed.SLICE", 1)
+    rounds = 120
+    durable = 1
+    with opened(path, replayed_max=4) as log:
         log.fill(key(1), key(2), seqs=[1])
-        rounds = 60
 
         def write() -> None:
+            nonlocal durable
             for seq in range(2, rounds):
                 log.fill(key(1), key(2), seqs=[seq])
+                durable = seq
 
         def read() -> int:
             looks = 0
             while not writing.done():
-                found = log.store.load([key(1), key(2)], []).heads
-                assert found[key(1)].version == found[key(2)].version
+                least = durable
+                found = log.store.load([key(1), key(2)], [(key(1), A)])
+                versions = [head.version for head in found.heads.values()]
+                assert [least, least] <= [min(versions), max(versions)]
+                assert least <= found.marks[key(1), A]
                 looks += 1
             return looks
 

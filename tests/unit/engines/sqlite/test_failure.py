@@ -226,10 +226,10 @@ def test_a_value_no_row_can_hold_is_refused_and_leaves_no_doubt(
             broken.setattr(append, where, refuse)
             before = log.position
             with pytest.raises(StorageError) as caught:
-                log.fill(key(1), seqs=[2])
+                log.fill(key(1), key(2), seqs=[2])
         assert caught.value.is_outcome_known
         log.position = before
         log._heads.clear()
         log._marks.clear()
-        log.fill(key(1), seqs=[2])
+        log.fill(key(1), key(2), seqs=[2])
         assert 2 == log.stored_mark(key(1))
