@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from landed import sim
 from tests.handling import postgres
+from tests.logs_on_postgres import Place
 
 # One commit, one verdict: what is drawn depends on the test alone, and nothing on how busy the machine
 # is. `make long` draws afresh, and leaves what it finds behind as an example.
@@ -60,3 +61,9 @@ def postgres_url(postgres_cluster: postgres.Cluster) -> Iterator[str]:
     name = postgres_cluster.create()
     yield postgres_cluster.landed_url(name)
     postgres_cluster.drop(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_place(postgres_cluster: postgres.Cluster) -> Place:
+    """The same server, with room for logs."""
+    return Place.on(postgres_cluster)

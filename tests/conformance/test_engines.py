@@ -14,13 +14,15 @@ from landed.clock import SystemClock
 from landed.conformance import Obligation, Opener, Trial, all_obligations
 from landed.engines.lane import Lane
 from landed.engines.memory import MemoryStore
+from landed.engines.postgres import PostgresEngine, open_postgres
 from landed.engines.sqlite import open_sqlite
 from landed.limits import Limits
+from tests.logs_on_postgres import dsn
 
-Maker = Callable[[Path, Limits], Opener]
+Maker = Callable[[pytest.FixtureRequest, Limits], Opener]
 
 
-def memory(_path: Path, limits: Limits) -> Opener:
+def memory(_request: pytest.FixtureRequest, limits: Limits) -> Opener:
     """A log in memory that outlives its lane, as a file would."""
     store = MemoryStore(limits, log_id=UUID(int=1))
 
@@ -33,8 +35,9 @@ def memory(_path: Path, limits: Limits) -> Opener:
     return open_again
 
 
-def sqlite(path: Path, _limits: Limits) -> Opener:
+def sqlite(request: pytest.FixtureRequest, _limits: Limits) -> Opener:
     """A log in one file."""
+    path: Path = request.getfixturevalue("tmp_path")
 
     async def open_again(limits: Limits) -> Lane:
         return await open_sqlite(path / "log.db", limits=limits, clock=SystemClock())
@@ -42,7 +45,17 @@ def sqlite(path: Path, _limits: Limits) -> Opener:
     return open_again
 
 
-ENGINES: dict[str, Maker] = {"memory": memory, "sqlite": sqlite}
+def postgres(request: pytest.FixtureRequest, _limits: Limits) -> Opener:
+    """A log in a schema of a real server."""
+    address = dsn(request.getfixturevalue("postgres_place").new_log())
+
+    async def open_again(limits: Limits) -> PostgresEngine:
+        return await open_postgres(address, limits=limits, clock=SystemClock())
+
+    return open_again
+
+
+ENGINES: dict[str, Maker] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 
 VARIANTS: dict[str, dict[str, int]] = {
     "": {},
@@ -52,12 +65,16 @@ VARIANTS: dict[str, dict[str, int]] = {
 }
 """Settings that must change no answer: nothing cached, a flush for every write, real threads."""
 
+LEFT_OUT = {("postgres", variant) for variant in ("-cold", "-threads", "-one-by-one")}
+"""It caches nothing and has real threads anyway. And it judges a group when the one before has settled,
+so with a flush for every write nothing is in flight that another write is judged on."""
+
 
 def marks(engine: str, variant: str, obligation: Obligation) -> list[pytest.MarkDecorator]:
     marks = [pytest.mark.scenario(*obligation.scenarios)]
-    if variant == "-threads":
+    if variant == "-threads" or engine == "postgres":
         marks.append(pytest.mark.real_loop)
-    if variant == "-one-by-one" and engine == "sqlite":
+    if variant == "-one-by-one" and engine != "memory":
         marks.append(pytest.mark.long)
     return marks
 
@@ -73,16 +90,20 @@ def cases() -> list[object]:
         )
         for engine, maker in ENGINES.items()
         for variant, settings in VARIANTS.items()
+        if (engine, variant) not in LEFT_OUT
         for obligation in all_obligations()
     ]
 
 
 @pytest.mark.parametrize(("maker", "settings", "obligation"), cases())
 async def test_an_engine_meets_its_obligation(
-    maker: Maker, settings: dict[str, int], obligation: Obligation, tmp_path: Path
+    maker: Maker,
+    settings: dict[str, int],
+    obligation: Obligation,
+    request: pytest.FixtureRequest,
 ) -> None:
     limits = replace(Limits(), **{**settings, **obligation.settings})
-    trial = Trial(maker(tmp_path, limits), limits)
+    trial = Trial(maker(request, limits), limits)
     await trial.start()
     try:
         async with asyncio.timeout(10):

@@ -7,7 +7,7 @@ import gc
 import ipaddress
 import signal
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -17,8 +17,6 @@ import typer
 from landed.cli.logs import LogFormat
 
 if TYPE_CHECKING:
-    from landed.clock import Clock
-    from landed.engines.lane import Lane
     from landed.facts import Note
     from landed.limits import Limits
 
@@ -50,6 +48,8 @@ class ServeOptions(NamedTuple):
 
     listen: Address
     engine: str
+    extra: Mapping[str, str]
+    """Options of the engine, besides those of its URL."""
     admin: Address | None
     limits: Limits
     log_format: LogFormat
@@ -59,7 +59,12 @@ class ServeOptions(NamedTuple):
 def serve(
     *,
     engine: Annotated[
-        str, typer.Option("--engine", metavar="URL", help="memory: or sqlite:///path/to/file")
+        str,
+        typer.Option(
+            "--engine",
+            metavar="URL",
+            help="memory:, sqlite:///path/to/file or postgresql://user@host/database",
+        ),
     ],
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0 picks one.")
@@ -79,6 +84,13 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="LIMIT=VALUE", help="Change a limit; may be repeated."),
     ] = None,
+    accept_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-data-loss",
+            help="PostgreSQL: serve although the server's settings may lose acknowledged writes.",
+        ),
+    ] = False,
     loop: Annotated[
         LoopChoice, typer.Option("--loop", help="auto: uvloop where it is installed.")
     ] = LoopChoice.AUTO,
@@ -96,6 +108,7 @@ def serve(
     options = ServeOptions(
         listen=parse_address(listen, "--listen"),
         engine=engine,
+        extra={"accept_data_loss": "true"} if accept_data_loss else {},
         admin=None if admin is None else parse_address(admin, "--admin"),
         limits=with_settings(Limits(), settings or ()),
         log_format=log_format,
@@ -154,6 +167,7 @@ async def _serve(options: ServeOptions) -> None:
     """Open, listen, wait for the end, and close in the reverse order."""
     from landed.cli.logs import log_to
     from landed.clock import SystemClock
+    from landed.connect import open_engine
     from landed.errors import StorageError
     from landed.server import serve as serve_engine
     from landed.server.admin import serve_admin
@@ -164,7 +178,9 @@ async def _serve(options: ServeOptions) -> None:
     facts = FactCounts(log_to(options.log_format, clock, is_verbose=options.is_verbose))
     asyncio.get_running_loop().set_exception_handler(_noting(facts))
     async with AsyncExitStack() as stack:
-        engine = await open_engine(options.engine, options.limits, clock, facts)
+        engine = await open_engine(
+            options.engine, limits=options.limits, clock=clock, note=facts, **options.extra
+        )
         stack.push_async_callback(engine.close)
         host, port = options.listen
         server = await serve_engine(
@@ -200,30 +216,6 @@ def _noting(note: Note) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]],
         note("loop.failed", {"message": context.get("message", ""), "trace": trace})
 
     return handle
-
-
-async def open_engine(url: str, limits: Limits, clock: Clock, note: Note) -> Lane:
-    """Open the engine that a URL names.
-
-    Raises:
-        ConfigurationError: no engine has such a URL.
-        StorageError: the file is in use, damaged, foreign or cannot be opened.
-    """
-    from landed.errors import ConfigurationError
-
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory" and not rest:
-        from landed.engines.memory import open_memory
-
-        return await open_memory(limits=limits, clock=clock, note=note)
-    path = rest.removeprefix("///")
-    if scheme == "sqlite" and path and path != rest:
-        from landed.engines.sqlite import open_sqlite
-
-        return await open_sqlite(path, limits=limits, clock=clock, note=note)
-    raise ConfigurationError(
-        f"--engine takes memory: or sqlite:///path (four slashes for an absolute one): {url!r}"
-    )
 
 
 def _refuse_open_address(address: Address, *, insecure: bool) -> None:

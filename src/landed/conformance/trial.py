@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from landed.engines.ask import ask, ask_all
-from landed.engines.lane import Lane
+from landed.engines.flush import FlushGate
+from landed.engines.port import Engine
 from landed.errors import StorageError
 from landed.ids import AggregateKey, ClientId, UserId
 from landed.limits import Limits
@@ -40,7 +41,18 @@ A: Final = ClientId(UUID(int=0xA))
 B: Final = ClientId(UUID(int=0xB))
 C: Final = ClientId(UUID(int=0xC))
 
-Opener = Callable[[Limits], Awaitable[Lane]]
+
+class Levered(Engine, Protocol):
+    """An engine with what the levers pull."""
+
+    @property
+    def gate(self) -> FlushGate: ...
+
+    async def reclaim(self) -> int:
+        """Drop a slice of what is dead; returns how many batches."""
+
+
+Opener = Callable[[Limits], Awaitable[Levered]]
 """Open the log on trial; called again after a close, it must open the same data."""
 
 _Answer = TypeVar("_Answer", bound=Answer)
@@ -52,7 +64,7 @@ class Trial:
     def __init__(self, opener: Opener, limits: Limits) -> None:
         self._opener = opener
         self.limits = limits
-        self.engine: Lane
+        self.engine: Levered
 
     async def start(self) -> None:
         """Open the engine."""

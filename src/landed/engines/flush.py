@@ -31,6 +31,11 @@ class FlushGate:
         self._is_held = False
         self._held: Callable[[], None] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing stands in the way of a flush, so that it need not be asked to begin."""
+        return not (self._is_held or self.slow_s)
+
     def hold(self) -> None:
         """Let no flush begin until ``release``. What is accepted meanwhile stays in flight."""
         self._is_held = True

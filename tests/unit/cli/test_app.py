@@ -81,6 +81,7 @@ def test_every_option_of_every_command_has_an_environment_variable():
         "LANDED_ADMIN",
         "LANDED_INSECURE",
         "LANDED_SET",
+        "LANDED_ACCEPT_DATA_LOSS",
         "LANDED_LOOP",
         "LANDED_LOG_FORMAT",
         "LANDED_VERBOSE",

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import sys
 
 import pytest
 
@@ -63,7 +64,9 @@ def test_beyond_loopback_it_listens_only_if_told_aloud(capsys, flag, address):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--engine", "postgresql://x"], "sqlite:///path"),
+        (["--engine", "mysql://x"], "sqlite:///path"),
+        (["--engine", "postgresql://a:b@x/y"], "a password does not belong in a URL"),
+        (["--engine", "memory:?nonsense=1"], "idle_timeout_s"),
         (["--engine", "memory:x"], "sqlite:///path"),
         (["--engine", "sqlite:x.db"], "sqlite:///path"),
         (["--engine", "memory:", "--set", "nonsense=1"], "idle_timeout_s"),
@@ -134,14 +137,15 @@ def test_a_log_that_nobody_reads_any_more_does_not_stop_the_server():
 async def test_a_commit_in_doubt_ends_the_process_with_a_reason(monkeypatch, capsys):
     opened = []
 
-    async def open_engine(_url, limits, clock, note):
+    async def open_engine(_url, *, limits, clock, note):
         opened.append(await open_memory(limits=limits, clock=clock, note=note))
         return opened[0]
 
-    monkeypatch.setattr(cli_serve, "open_engine", open_engine)
+    monkeypatch.setattr(sys.modules["landed.connect"], "open_engine", open_engine)
     options = cli_serve.ServeOptions(
         listen=Address("127.0.0.1", 0),
         engine="memory:",
+        extra={},
         admin=Address("127.0.0.1", 0),
         limits=Limits(),
         log_format=LogFormat.NONE,
