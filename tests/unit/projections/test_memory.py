@@ -53,61 +53,10 @@ async def _look(projection: MemoryProjection[int], number: int = 1, event: int =
     return view
 
 
-async def test_what_was_never_folded_shows_the_initial_state() -> None:
+async def test_looking_at_what_was_never_folded_admits_nothing() -> None:
     projection: MemoryProjection[int] = MemoryProjection(clock=HandClock())
-    assert await _look(projection) == View(_key(1), 0, 0, 0, 0, 0, None)
-    assert len(projection) == 0, "looking admits nothing"
-
-
-async def test_an_answer_is_given_until_its_life_is_over_and_not_a_moment_longer() -> None:
-    clock = HandClock()
-    projection: MemoryProjection[int] = MemoryProjection(clock=clock)
-    await projection.advance(_step())
-    clock.now_ms += 99.9
-    assert (await _look(projection)).answered is not None
-    clock.now_ms += 0.1
-    view = await _look(projection)
-    assert (view.answered, view.version) == (None, 1)
-
-
-async def test_a_cursor_never_goes_back_and_answers_are_taken_all_the_same() -> None:
-    projection: MemoryProjection[int] = MemoryProjection(clock=HandClock())
-    await projection.advance(_step(version=5))
-    assert await projection.advance(_step(version=3, answers=((2, 50.0),)))
-    view = await _look(projection, event=2)
-    assert (view.version, view.state) == (5, 50)
-    assert view.answered == Answered(30, 3, b"f")
-
-
-async def test_a_record_keeps_its_answer_even_if_the_cursor_has_passed() -> None:
-    projection: MemoryProjection[int] = MemoryProjection(clock=HandClock())
-    await projection.advance(_step(version=5, answers=()))
-    await projection.record([_step(base=2, version=3)])
-    view = await _look(projection)
-    assert view.version == 5
-    assert view.answered == Answered(30, 3, b"f")
-
-
-async def test_a_record_moves_the_cursor_by_one_version_and_from_its_own_base_only() -> None:
-    projection: MemoryProjection[int] = MemoryProjection(clock=HandClock())
-    await projection.record([_step(base=0, version=1)])
-    assert (await _look(projection)).version == 1
-    await projection.record([_step(base=1, version=7)])
-    assert (await _look(projection)).version == 1
-    await projection.record([_step(base=2, version=3)])
-    assert (await _look(projection)).version == 1
-
-
-async def test_of_two_answers_the_higher_version_and_the_later_expiry_win() -> None:
-    clock = HandClock()
-    projection: MemoryProjection[int] = MemoryProjection(clock=clock)
-    await projection.advance(_step(version=2, answers=((1, 100.0),)))
-    await projection.advance(_step(base=2, version=3, answers=((1, 10.0),)))
-    clock.now_ms += 50.0
-    assert (await _look(projection)).answered == Answered(30, 3, b"f")
-    await projection.advance(_step(version=1, answers=((1, 500.0),)))
-    clock.now_ms += 400.0
-    assert (await _look(projection)).answered == Answered(30, 3, b"f")
+    assert (await _look(projection)).version == 0
+    assert len(projection) == 0
 
 
 async def test_it_is_bounded_and_evicts_the_one_that_was_not_touched_longest() -> None:
@@ -138,15 +87,6 @@ async def test_expired_answers_do_not_pile_up() -> None:
         await projection.advance(_step(base=number, version=number + 1, answers=((number, 100.0),)))
         clock.now_ms += 1.0
     assert len(projection._aggregates[_key(1)].answers) <= 200
-
-
-async def test_a_floor_is_a_lower_bound_that_only_rises() -> None:
-    projection: MemoryProjection[int] = MemoryProjection(clock=HandClock())
-    await projection.advance(_step())
-    await projection.raise_floor(_key(1), 40)
-    await projection.raise_floor(_key(1), 30)
-    view = await _look(projection)
-    assert (view.client_seq, view.client_seq_floor) == (1, 40)
 
 
 @pytest.mark.parametrize(("log", "epoch", "left"), [(1, 0, 1), (2, 0, 0), (1, 1, 0)])
