@@ -8,7 +8,7 @@ import pytest
 
 from landed.engines.group import Group
 from landed.engines.port import Stored
-from landed.engines.sqlite.append import Place, packed_place
+from landed.engines.sqlite.append import packed_place, unpacked_place
 from landed.engines.sqlite.row import HeadRow
 from landed.engines.tail import AcceptedTail, Cold
 from landed.engines.writers import WRITERS_MAX, Writers
@@ -45,8 +45,7 @@ def test_writers_without_number_do_not_take_memory_without_end():
 @pytest.mark.parametrize("mark_client", [None, bytes(16), bytes(range(16))])
 def test_a_place_is_remembered_as_it_was(mark_client):
     row = HeadRow(2**63 - 1, key(1), NEVER, 2**62, mark_client, 2**64 - 1)
-    place = Place(2**63 - 1, 2**62, mark_client, 2**64 - 1)
-    assert Place.unpacked(packed_place(row)) == place
+    assert unpacked_place(packed_place(row)) == (2**63 - 1, 2**62, mark_client, 2**64 - 1)
 
 
 def test_caches_keep_what_was_used_last_and_stay_within_a_sixty_fourth_of_their_bounds():

@@ -6,7 +6,7 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from landed.engines.port import Staged
 from landed.engines.sqlite.file import translated
@@ -48,29 +48,23 @@ UPDATE_META: Final = "UPDATE meta SET value = ?, row_check = ? WHERE name = ?"
 _SLACK: Final = 64
 """The places may be more than their bound by one in so many: see ``engines/tail.py``."""
 _PLACE: Final = struct.Struct("<qq?16sQ")
+_new = tuple.__new__  # past the constructor, on the hot path
 
-
-class Place(NamedTuple):
-    """What an append needs to know of an aggregate besides its head."""
-
-    number: int
-    last_position: int
-    """Of its newest batch, whatever life; 0 if none."""
-    mark_client: bytes | None
-    """The client whose mark stands in the head's row."""
-    mark: int
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> Place:
-        """Take a place back from ``packed_place``."""
-        number, last_position, has_mark, client, mark = _PLACE.unpack(data)
-        return cls(number, last_position, client if has_mark else None, mark)
+Place = tuple[int, int, bytes | None, int]
+"""What an append needs to know of an aggregate besides its head: its number, the position of its
+newest batch, the client whose mark stands in the head's row, and that mark."""
 
 
 def packed_place(row: HeadRow) -> bytes:
     """The place of a row as bytes: a third of the memory, for the many that are remembered."""
     number, _, _, last_position, client, mark = row
     return _PLACE.pack(number, last_position, client is not None, client or b"", mark)
+
+
+def unpacked_place(data: bytes) -> Place:
+    """Take a place back from ``packed_place``."""
+    number, last_position, has_mark, client, mark = _PLACE.unpack(data)
+    return number, last_position, client if has_mark else None, mark
 
 
 class Draft:
@@ -179,58 +173,65 @@ class Appender:
         for staged in group:
             key = staged.key.packed
             row = heads.get(key) or owed.get(key)
-            place = self._place(key, draft) if row is None else Place(row[0], *row[3:])
+            place = self._place(key, draft) if row is None else (row[0], *row[3:])
             if staged.batch is None:
                 self._end(staged, place, draft)
             else:
                 place = self._extend(staged, place, draft)
             number, last_position, mark_client, mark = place
-            heads[key] = HeadRow(number, staged.key, staged.head, last_position, mark_client, mark)
+            made = (number, staged.key, staged.head, last_position, mark_client, mark)
+            heads[key] = _new(HeadRow, made)
         return draft
 
     def _place(self, key: bytes, draft: Draft) -> Place:
         """Find where an aggregate stands that nothing is owed of, or number a new one."""
         known = self._places.get(key)
         if known is not None:
-            return Place.unpacked(known)
+            return unpacked_place(known)
         row = find_head(self._connection, key)
         if row is not None:
-            return Place(row.number, row.last_position, row.mark_client, row.mark)
+            return row.number, row.last_position, row.mark_client, row.mark
         draft.created[key] = None
-        return Place(self._numbers_used + len(draft.created), 0, None, 0)
+        return self._numbers_used + len(draft.created), 0, None, 0
 
     def _extend(self, staged: Staged, place: Place, draft: Draft) -> Place:
         """One more batch at the end of the chain."""
-        batch, head = staged.batch, staged.head
+        _, _, position, head, batch, _, highest = staged
         assert batch is not None
-        seqs = [event.client_seq for event in batch.events]
+        version, client_id, user_id, server_ms, events = batch
         number, previous, mark_client, mark = place
-        client = batch.client_id.bytes
+        client = client_id.bytes
+        incarnation = head.incarnation
+        if len(events) == 1:
+            low = high = events[0].client_seq
+        else:
+            seqs = [event.client_seq for event in events]
+            low, high = min(seqs), max(seqs)
         draft.entries.append(
             entry_row(
-                staged.position,
+                position,
                 number,
                 _WRITTEN,
-                head.incarnation,
-                batch.version,
+                incarnation,
+                version,
                 head.event_seq,
-                len(seqs),
+                len(events),
                 previous,
                 client,
-                None if batch.user_id is None else batch.user_id.bytes,
-                batch.server_ms,
-                seqs=(seqs[0], seqs[0]) if len(seqs) == 1 else (min(seqs), max(seqs)),
-                body=encode_events(batch.events),
+                None if user_id is None else user_id.bytes,
+                server_ms,
+                seqs=(low, high),
+                body=encode_events(events),
             )
         )
-        if batch.version % ANCHOR_EVERY == 0:
-            draft.anchors.append((number, head.incarnation, batch.version, staged.position))
-        if staged.mark:
+        if version % ANCHOR_EVERY == 0:
+            draft.anchors.append((number, incarnation, version, position))
+        if highest:
             if client != mark_client:
                 mark_client, mark = client, self._change_writer(place, client, draft)
             # A store never lowers a mark: a batch may hold lower numbers than an earlier one (I5).
-            mark = max(mark, staged.mark)
-        return Place(number, staged.position, mark_client, mark)
+            mark = max(mark, highest)
+        return number, position, mark_client, mark
 
     def _change_writer(self, place: Place, client: bytes, draft: Draft) -> int:
         """Put the mark of the pair that wrote last into the table; return the other pair's."""
@@ -245,11 +246,12 @@ class Appender:
     def _end(self, staged: Staged, place: Place, draft: Draft) -> None:
         """A trim or a delete: an entry of its own, and a range of batches that are dead now."""
         head = staged.head
+        number, last_position, _, _ = place
         is_trim = staged.kind is FeedKind.TRIMMED
         draft.entries.append(
             entry_row(
                 staged.position,
-                place.number,
+                number,
                 int(staged.kind),
                 head.incarnation,
                 head.floor if is_trim else head.version,
@@ -264,9 +266,7 @@ class Appender:
             )
         )
         below = head.floor if is_trim else head.version + 1
-        draft.dead.append(
-            (staged.position, place.number, head.incarnation, below, place.last_position)
-        )
+        draft.dead.append((staged.position, number, head.incarnation, below, last_position))
 
     def _write(self, draft: Draft) -> None:
         """Insert, each table in the order of its keys: fewest pages are touched so."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zlib import crc32
@@ -29,6 +30,7 @@ _PAIR: Final = struct.Struct(">Q16s")
 _MARK: Final = struct.Struct("<24sq")
 _PACK_ENTRY: Final = _ENTRY.pack
 _PACK_HEAD: Final = _HEAD.pack
+_new = tuple.__new__  # past the constructor, where a row each is made
 _MALFORMED: Final = (struct.error, TypeError, ValueError, OverflowError)
 """What unpacking raises when a damaged column has another type or size."""
 
@@ -57,8 +59,8 @@ class Entry(NamedTuple):
         """The batch without its events."""
         return Batch(
             self.version,
-            ClientId(UUID(bytes=self.client)),
-            None if self.user is None else UserId(UUID(bytes=self.user)),
+            ClientId(id_of(self.client)),
+            None if self.user is None else UserId(id_of(self.user)),
             self.server_ms,
             (),
         )
@@ -162,8 +164,8 @@ def entry_of(row: Sequence[Any]) -> Entry:
     try:
         if _entry_check(columns) != row[ENTRY_WIDTH - 1]:
             raise StorageDamagedError(_damaged(f"the entry at position {row[0]}"))
-        seqs = (from_column(row[12]), from_column(row[13]))
-        return Entry._make((*columns[:12], *seqs, *columns[14:]))
+        low, high = from_column(row[12]), from_column(row[13])
+        return _new(Entry, (*columns[:12], low, high, *columns[14:]))
     except _MALFORMED:
         raise StorageDamagedError(_damaged(f"the entry at position {row[0]}")) from None
 
@@ -254,8 +256,8 @@ def head_of(row: Sequence[Any]) -> HeadRow:
             bool(flags & ALLOW_RECREATE),
             bool(flags & ALLOW_CONTINUATION),
             row[8],
-            ClientId(UUID(bytes=row[9])),
-            UserId(UUID(bytes=row[10])) if flags & HAS_USER else None,
+            ClientId(id_of(row[9])),
+            UserId(id_of(row[10])) if flags & HAS_USER else None,
         )
         return HeadRow(
             row[0],
@@ -319,20 +321,22 @@ def meta_of(row: Sequence[Any]) -> tuple[str, str]:
 
 
 def _entry_check(columns: Sequence[Any]) -> int:
-    return crc32(
-        _ENTRY.pack(
-            *columns[:9],
-            _sized(columns[9], 16),
-            _optional(columns[10], is_there=columns[3] & HAS_USER),
-            *columns[11:],
-        )
-    )
+    client, user = columns[9], columns[10]
+    # Sizes are insisted on, since packing would cut or pad in silence; and the row's flag tells an
+    # absent name from one of zeros.
+    if len(client) != 16 or (user is not None) != bool(columns[3] & HAS_USER):
+        raise ValueError
+    if user is None:
+        return crc32(_PACK_ENTRY(*columns[:10], _NOBODY, *columns[11:]))
+    if len(user) != 16:
+        raise ValueError
+    return crc32(_PACK_ENTRY(*columns))
 
 
 def _head_check(columns: Sequence[Any]) -> int:
     flags = columns[7]
     return crc32(
-        _HEAD.pack(
+        _PACK_HEAD(
             columns[0],
             _sized(columns[1], 48),
             *columns[2:9],
@@ -357,6 +361,12 @@ def _optional(column: bytes | None, *, is_there: int) -> bytes:
     if (column is not None) != bool(is_there):
         raise ValueError
     return _NOBODY if column is None else _sized(column, 16)
+
+
+@lru_cache(4096)
+def id_of(column: bytes) -> UUID:
+    """Make the UUID of a column, once for all the rows that name the same writer or user."""
+    return UUID(bytes=column)
 
 
 def _damaged(what: str) -> str:

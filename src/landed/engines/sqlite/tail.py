@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
-from uuid import UUID
 
 from landed.engines.sqlite.lookup import find_head_by_number, find_mark
 from landed.engines.sqlite.row import (
@@ -15,6 +15,7 @@ from landed.engines.sqlite.row import (
     Entry,
     HeadRow,
     entry_of,
+    id_of,
 )
 from landed.errors import StorageDamagedError
 from landed.ids import ClientId, UserId
@@ -44,12 +45,17 @@ def replay(connection: sqlite3.Connection, until: int) -> dict[bytes, HeadRow]:
     def mark(number: int, client: bytes) -> int:
         return find_mark(connection, number, client)
 
-    rows: dict[int, HeadRow] = {}
-    for row in connection.execute(_AFTER, (until,)):
-        entry = entry_of(row)
-        before = rows.get(entry.aggregate) or find_head_by_number(connection, entry.aggregate)
-        rows[entry.aggregate] = after(before, entry, mark)
-    return {row.key.packed: row for row in rows.values()}
+    told: defaultdict[int, list[Entry]] = defaultdict(list)
+    for columns in connection.execute(_AFTER, (until,)):
+        entry = entry_of(columns)
+        told[entry.aggregate].append(entry)
+    rows: dict[bytes, HeadRow] = {}
+    for number in sorted(told):  # neighbours share a page
+        row = find_head_by_number(connection, number)
+        for entry in told[number]:
+            row = after(row, entry, mark)
+        rows[row.key.packed] = row
+    return rows
 
 
 def after(row: HeadRow, entry: Entry, find_mark: FindMark) -> HeadRow:
@@ -84,8 +90,8 @@ def after(row: HeadRow, entry: Entry, find_mark: FindMark) -> HeadRow:
         bool(entry.flags & ALLOW_RECREATE),
         bool(entry.flags & ALLOW_CONTINUATION),
         entry.server_ms,
-        ClientId(UUID(bytes=entry.client)),
-        None if entry.user is None else UserId(UUID(bytes=entry.user)),
+        ClientId(id_of(entry.client)),
+        None if entry.user is None else UserId(id_of(entry.user)),
     )
     return HeadRow(row.number, row.key, made, last_position, client, mark)
 
