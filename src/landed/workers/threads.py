@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,13 +13,14 @@ R = TypeVar("R")
 
 
 async def on_thread(work: Callable[[], R], *, name: str) -> R:
-    """Run a function on a new daemon thread.
+    """Run a function on a new daemon thread, in the context of whoever waits for it.
 
     Not on a pool: a user's function may hang for good, and must then hold up neither the work of
     others nor the end of the process.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
+    context = contextvars.copy_context()
 
     def _settle(result: R | None, error: BaseException | None) -> None:
         if future.done():
@@ -32,7 +34,7 @@ async def on_thread(work: Callable[[], R], *, name: str) -> R:
         result: R | None = None
         error: BaseException | None = None
         try:
-            result = work()
+            result = context.run(work)
         except BaseException as e:  # noqa: BLE001  # handed to whoever waits
             error = e
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
