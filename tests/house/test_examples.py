@@ -16,6 +16,7 @@ SAYS = {
     "06_recipient_api.py": ["481: 422", "482: 410", "charges made: 1"],
     "07_field_notes.py": ["saved as 2", "(waiting)", "2 landed, 0 left"],
     "08_two_devices.py": ["Ann sees  To the glacier", "both see  To the lake ['rope', 'tent']"],
+    "10_own_tables.py": ["['tea', 'bread']", "page - ['tea', 'bread']", "'salt']"],
     "09_outbox_worker.py": ["was there already", "killed at 6 places: one number a row"],
     "04_transfer.py": ["(6, 4)", "How.FRESH", "How.ORIGINAL", "6 in store"],
 }
