@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -125,12 +125,9 @@ class Call(Generic[S, R]):
     def done(self, how: How) -> Done[R]:
         """Make the answer from what is known of every target."""
         respond = self.command.respond
-        answers: Sequence[Answered[S]] = [a for a in self.answers if a is not None]
-        results = tuple(
-            [
-                respond(key, answered.state, answered.version)
-                for key, answered in zip(self.command.targets, answers, strict=True)
-            ]
-        )
-        versions = tuple([answered.version for answered in answers])
-        return Done(results, versions, how, self.attempts)
+        results, versions = [], []
+        for key, answered in zip(self.command.targets, self.answers, strict=True):
+            assert answered is not None
+            results.append(respond(key, answered.state, answered.version))
+            versions.append(answered.version)
+        return Done(tuple(results), tuple(versions), how, self.attempts)

@@ -6,7 +6,7 @@ cursor that this very attempt's catch-up came back with.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -54,19 +54,22 @@ class Reader(Generic[S]):
 
     def timeout_s(self) -> float:
         """What the next request to the log may take; 0 or less: nothing may be sent any more."""
-        return min(self.attempt_timeout_s, self.deadline_at - self.now())
+        left_s = self.deadline_at - self.now()
+        return min(self.attempt_timeout_s, left_s)
 
-    async def page(self, read: Read, /) -> Page:
+    # Not ``async``: what the log gives back is awaited by the caller, without a frame in between.
+
+    def page(self, read: Read, /) -> Awaitable[Page]:
         """Read one page within the time that is left."""
-        return await self.log.read(read, timeout_s=self._timeout_s())
+        return self.log.read(read, timeout_s=self._timeout_s())
 
-    async def details(self, key: AggregateKey) -> Details:
+    def details(self, key: AggregateKey) -> Awaitable[Details]:
         """Ask for details within the time that is left."""
-        return await self.log.details(key, timeout_s=self._timeout_s())
+        return self.log.details(key, timeout_s=self._timeout_s())
 
-    async def info(self) -> LogInfo:
+    def info(self) -> Awaitable[LogInfo]:
         """Ask which log this is within the time that is left."""
-        return await self.log.info(timeout_s=self._timeout_s())
+        return self.log.info(timeout_s=self._timeout_s())
 
     def _timeout_s(self) -> float:
         timeout_s = self.timeout_s()
@@ -111,7 +114,7 @@ async def _fold_to_end(
     while True:
         base = view.version
         try:
-            page = await reader.page(Read(view.key, ReadFilters(from_version=base + 1)))
+            page = await reader.page(Read(view.key, ReadFilters(base + 1)))
         except AggregateMissingError:
             return await _when_missing(reader, view, is_doubted=is_doubted)
         except TrimmedError as trimmed:

@@ -60,27 +60,25 @@ async def catch_up_all(call: Call[S, R]) -> Saw:
             saw = _recognise(call)
             if saw is not _NO_HIT:
                 return saw
-        views = list(call.views)
-        for index, view in enumerate(views):
+        for index, view in enumerate(call.views):
             caught_up = await catch_up(reader, view, call.event_id, is_doubted=call.is_doubted)
+            if caught_up is view:
+                # Nothing is new, and the request was looked for in it already.
+                continue
             if isinstance(caught_up, Broken):
                 # Another leg may still prove that the whole request landed (SW-85).
                 call.broken = caught_up
                 continue
-            views[index] = caught_up
+            call.views = (*call.views[:index], caught_up, *call.views[index + 1 :])
             if caught_up.answered is not None:
-                break
-        call.views = tuple(views)
-        saw = _recognise(call)
-        if saw is not _NO_HIT:
-            return saw
+                return _recognise(call)
         if call.broken is not None:
             return Saw.BROKEN
         if call.policy.scan_horizon_s is not None and not call.has_scanned:
             return await _scan(call, call.policy.scan_horizon_s)
     except LandedError as error:
         return read_failed(call, error)
-    return saw
+    return _NO_HIT
 
 
 async def judge(call: Call[S, R]) -> Saw:
@@ -110,31 +108,27 @@ async def decide(call: Call[S, R]) -> Saw:
         call.rejection = decision
         return Saw.REJECTED_IN_DOUBT if call.unknown else Saw.REJECTED
     _check_shape(decision, len(views))
-    is_deriving, held = call.is_deriving, call.attempt.client_seqs
-    call.is_deriving = False
-    client_seqs, legs, states, fold = [], [], [], call.reader.domain.fold
-    for index, view in enumerate(views):
-        first_seq = next_seq(view) if is_deriving else held[index]
-        client_seqs.append(first_seq)
-        state, events = view.state, []
-        for client_seq, new in enumerate(decision.events[index], first_seq):
-            event = Event(
-                client_seq,
-                0,
-                call.event_id,
-                new.event_ms,
-                new.type_major,
-                new.type_minor,
-                new.value,
-                new.iv,
-            )
+    if call.is_deriving:
+        client_seqs = tuple([next_seq(view) for view in views])
+        call.is_deriving = False
+    else:
+        client_seqs = call.attempt.client_seqs
+    fold, event_id = call.reader.domain.fold, call.event_id
+    guards, legs, states = [], [], []
+    for view, first_seq, proposed in zip(views, client_seqs, decision.events, strict=True):
+        key, state, version = view[:3]
+        events = []
+        for client_seq, new in enumerate(proposed, first_seq):
+            major, value, minor, event_ms, iv = new
+            event = Event(client_seq, 0, event_id, event_ms, major, minor, value, iv)
             # Folded before it is sent, so that a mistake in a domain cannot hide a success.
-            state = fold(state, event, view.key)
+            state = fold(state, event, key)
             events.append(event)
         states.append(state)
         # The guard is this attempt's own cursor, and only a cursor of 0 may create (SW-26, SW-27).
-        legs.append(Leg(view.key, tuple(events), view.version, view.version == 0, True))
-    call.attempt = Attempt(tuple(client_seqs), tuple([view.version for view in views]))
+        guards.append(version)
+        legs.append(Leg(key, tuple(events), version, version == 0, True))
+    call.attempt = Attempt(client_seqs, tuple(guards))
     call.next_states = tuple(states)
     call.write = Write(call.identity.client_id, tuple(legs))
     return Saw.ACCEPTED
@@ -253,9 +247,9 @@ STEPS: Final[dict[At, Callable[[Call[Any, Any]], Awaitable[Saw]]]] = {
 def _recognise(call: Call[S, R]) -> Saw:
     """Say whether the views hold the request's answer, wholly, in part, or somebody else's wish."""
     call.answers = [view.answered for view in call.views]
-    known = [answered for answered in call.answers if answered is not None]
-    if not known:
+    if call.answers.count(None) == len(call.answers):
         return _NO_HIT
+    known = [answered for answered in call.answers if answered is not None]
     if any(is_other_wish(answered.fingerprint, call.command.fingerprint) for answered in known):
         return Saw.OTHER_FINGERPRINT
     return Saw.HIT if len(known) == len(call.answers) else Saw.PARTIAL_HIT
