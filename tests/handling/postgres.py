@@ -71,7 +71,7 @@ class Cluster:
     def drop(self, name: str) -> None:
         self.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
-    def execute(self, statement: sql.Composable) -> None:
+    def execute(self, statement: sql.Composable | str) -> None:
         if self._admin is None or self._admin.closed:
             self._admin = psycopg.connect(self.conninfo(), autocommit=True)
         self._admin.execute(statement)

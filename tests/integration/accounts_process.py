@@ -93,9 +93,11 @@ class Fleet:
             self.add(f"replica-{number}")
         return self
 
-    def add(self, name: str) -> Process:
+    def add(self, name: str, *flags: str) -> Process:
         """Start one more."""
-        added = self._stack.enter_context(replica(self.log.port, name, projection=self.projection))
+        added = self._stack.enter_context(
+            replica(self.log.port, name, *flags, projection=self.projection)
+        )
         self.replicas.append(added)
         return added
 

@@ -15,17 +15,34 @@ import pytest
 from landed.cli.app import run
 from tests.integration.accounts_process import CLIENT_ID, Fleet, Process, replica
 
+LAYOUTS = [
+    ("sqlite", "memory"),
+    ("sqlite", "postgres"),
+    pytest.param(("postgres", "memory"), marks=pytest.mark.long),
+    pytest.param(("postgres", "postgres"), marks=pytest.mark.long),
+]
+"""Where the log lives, and where folded states live."""
 
-@pytest.fixture(scope="module", params=["memory", "postgres"])
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids="-".join)
 def fleet(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
-    """Three replicas on a log server; another engine for the log is one parameter more."""
-    projection = "memory"
-    if request.param == "postgres":
+    """Three replicas on a log server."""
+
+    def place(kind: str, otherwise: str | None) -> str | None:
+        if kind != "postgres":
+            return otherwise
         cluster = request.getfixturevalue("postgres_cluster")
-        projection = cluster.landed_url(cluster.create())
-    with Fleet(tmp_path_factory.mktemp("fleet"), 3, projection=projection) as running:
+        return str(cluster.landed_url(cluster.create()))
+
+    engine, projection = request.param
+    with Fleet(
+        tmp_path_factory.mktemp("fleet"),
+        3,
+        engine=place(engine, None),
+        projection=place(projection, "memory") or "memory",
+    ) as running:
         yield running
 
 
