@@ -22,7 +22,8 @@ from landed.clock import Clock, ServerTime, WallMs
 from landed.engines.arrivals import Arrival
 from landed.engines.flush import FlushGate
 from landed.engines.port import LogIdentity, Stored
-from landed.engines.postgres.arrays import Blobs, Ints, Uuids
+from landed.engines.postgres.arrays import blobs, ints, uuids
+from landed.engines.postgres.exchange import Call, Exchange, Statement
 from landed.engines.postgres.judging import Fate, Judged, Pairs, Verdict, judge, keys_of, pairs_of
 from landed.engines.postgres.page import NEWEST
 from landed.engines.postgres.place import TIMELINE, settle_place
@@ -44,44 +45,73 @@ from landed.limits import Limits
 from landed.log import Busy, FeedKind, Head
 from landed.postgres.faults import Kind, Phase, explain, storage_error
 
-BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _HOLD_S: Final = 10
 """How long a process that stands still may keep its locks before the server ends its session."""
-SETTINGS: Final = (
-    "SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', '0', true),"
-    f" set_config('idle_in_transaction_session_timeout', '{_HOLD_S}s', true),"
-    " set_config('synchronous_commit', %s, true), set_config('enable_seqscan', 'off', true),"
-    " set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
-    " set_config('plan_cache_mode', 'force_generic_plan', true)"
+
+
+def _columns(first: int, kinds: Sequence[str]) -> str:
+    """Parameters that are arrays, a column each."""
+    return ", ".join(f"${at}::{kind}[]" for at, kind in enumerate(kinds, first))
+
+
+_ENTRY_KINDS: Final = (*["bigint"] * 13, "uuid", "uuid", "bytea")
+_HEAD_KINDS: Final = ("bytea", *["bigint"] * 9, "uuid", "uuid")
+_MARK_KINDS: Final = ("bigint", "uuid", "bigint", "bigint")
+_FIRST_HEAD: Final = 1 + len(_ENTRY_KINDS)
+_FIRST_MARK: Final = _FIRST_HEAD + len(_HEAD_KINDS)
+
+BEGIN: Final = Statement(b"landed_begin", b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+SETTINGS: Final = Statement(
+    b"landed_settings",
+    b"SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true),"
+    b" set_config('idle_in_transaction_session_timeout', '%ds', true),"
+    b" set_config('synchronous_commit', $2, true), set_config('enable_seqscan', 'off', true),"
+    b" set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
+    b" set_config('plan_cache_mode', 'force_generic_plan', true)" % _HOLD_S,
 )
 """For this transaction alone, so that it holds behind a pooler too. A timeout that cancelled the
 wait for a standby would turn "not yet" into an acknowledgement. The plans are index lookups whatever
 the planner believes to know of a table that was empty a minute ago."""
-LOCK: Final = "SELECT pg_advisory_xact_lock(k) FROM unnest(%s) AS k"
-TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(k) FROM unnest(%s) AS k"
-LOAD: Final = (
-    f"SELECT s.xid, s.shift, s.is_here, {', '.join(f'h.{name}' for name in HEAD_COLUMNS)}, "
-    "m.mark, m.row_check FROM "
-    "(SELECT pg_current_xact_id()::text::bigint AS xid, shift,"
-    f" timeline = {TIMELINE} AS is_here FROM landed_log) AS s "
-    "CROSS JOIN unnest(%s, %s) WITH ORDINALITY AS p (key, client, nth) "
-    "LEFT JOIN landed_log_heads AS h ON h.key = p.key "
-    "LEFT JOIN landed_log_marks AS m ON m.number = h.number AND m.client = p.client "
-    "ORDER BY p.nth"
+LOCK: Final = Statement(
+    b"landed_lock", b"SELECT count(pg_advisory_xact_lock(k)) FROM unnest($1::bigint[]) AS k"
 )
-WRITE: Final = (
-    "WITH entries AS (INSERT INTO landed_log_entries SELECT * FROM unnest("
-    + ", ".join(["%s"] * 16)
-    + ")), heads AS (INSERT INTO landed_log_heads SELECT * FROM unnest("
-    + ", ".join(["%s"] * HEAD_WIDTH)
-    + ") ON CONFLICT (key) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in HEAD_COLUMNS[2:])
-    + ") INSERT INTO landed_log_marks SELECT * FROM unnest(%s, %s, %s, %s) "
-    "ON CONFLICT (number, client) DO UPDATE "
-    "SET mark = excluded.mark, row_check = excluded.row_check"
+TRY_LOCK: Final = Statement(
+    b"landed_try_lock", b"SELECT pg_try_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
 )
-DEAD: Final = "INSERT INTO landed_log_dead SELECT * FROM unnest(%s, %s, %s, %s)"
-COMMIT: Final = "COMMIT"
+LOAD: Final = Statement(
+    b"landed_load",
+    (
+        f"SELECT s.xid, s.shift, s.is_here, {', '.join(f'h.{name}' for name in HEAD_COLUMNS)}, "
+        "m.mark, m.row_check FROM "
+        "(SELECT pg_current_xact_id()::text::bigint AS xid, shift,"
+        f" timeline = {TIMELINE} AS is_here FROM landed_log) AS s "
+        "CROSS JOIN unnest($1::bytea[], $2::uuid[]) WITH ORDINALITY AS p (key, client, nth) "
+        "LEFT JOIN landed_log_heads AS h ON h.key = p.key "
+        "LEFT JOIN landed_log_marks AS m ON m.number = h.number AND m.client = p.client "
+        "ORDER BY p.nth"
+    ).encode(),
+)
+WRITE: Final = Statement(
+    b"landed_write",
+    (
+        "WITH entries AS (INSERT INTO landed_log_entries "
+        f"SELECT * FROM unnest({_columns(1, _ENTRY_KINDS)})), "
+        "heads AS (INSERT INTO landed_log_heads "
+        f"SELECT * FROM unnest({_columns(_FIRST_HEAD, _HEAD_KINDS)}) "
+        "ON CONFLICT (key) DO UPDATE SET "
+        + ", ".join(f"{name} = excluded.{name}" for name in HEAD_COLUMNS[2:])
+        + ") INSERT INTO landed_log_marks "
+        f"SELECT * FROM unnest({_columns(_FIRST_MARK, _MARK_KINDS)}) "
+        "ON CONFLICT (number, client) DO UPDATE "
+        "SET mark = excluded.mark, row_check = excluded.row_check"
+    ).encode(),
+)
+DEAD: Final = Statement(
+    b"landed_dead",
+    f"INSERT INTO landed_log_dead SELECT * FROM unnest({_columns(1, ['bigint'] * 4)})".encode(),
+)
+COMMIT: Final = Statement(b"landed_commit", b"COMMIT")
+ROLLBACK: Final = Statement(b"landed_rollback", b"ROLLBACK")
 
 _ATTEMPTS: Final = 3
 """For one group: a dead connection, a place that moved, a lock that was not had, in some order."""
@@ -116,6 +146,7 @@ class Committer:
         self._gate = gate
         self._note = note
         self._connection: psycopg.Connection[Any] | None = None
+        self._exchange: Exchange | None = None
         self._commits = "on"
         self._numbers: dict[bytes, int] = {}
         self._marks: dict[tuple[AggregateKey, ClientId], int] = {}
@@ -212,7 +243,7 @@ class Committer:
 
     def close(self) -> None:
         """Let go of the connection. Idempotent."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._exchange = self._connection, None, None
         if connection is not None:
             connection.close()
 
@@ -226,6 +257,7 @@ class Committer:
             connection, self.identity, self._commits = self._sessions.open_writer()
             connection.add_notice_handler(self._noticed)
             self._connection = connection
+            self._exchange = Exchange(connection, prepares=self._sessions.prepares)
         return self._connection
 
     # --- the first round trip
@@ -264,34 +296,25 @@ class Committer:
         tried: Sequence[int],
     ) -> tuple[list[Any], list[bool]]:
         """Begin, lock and load: as many statements, one round trip."""
-        connection = self.connect()
-        prepare = self._sessions.prepares
-        wanted = [(key.packed, client.bytes) for key, client in pairs]
+        self.connect()
+        timeout = f"{self._limits.lock_wait_s * 1000:.0f}ms".encode()
         named = {key for key, _ in pairs}
-        alone: list[tuple[bytes, bytes | None]] = [
-            (key.packed, None) for key in keys if key not in named
+        asked: list[tuple[bytes, bytes | None]] = [
+            *[(key.packed, client.bytes) for key, client in pairs],
+            *[(key.packed, None) for key in keys if key not in named],
         ]
-        asked = [*wanted, *alone]
-        trying = None
+        load = (blobs([key for key, _ in asked]), uuids([client for _, client in asked]))
+        calls = [Call(BEGIN), Call(SETTINGS, (timeout, self._commits.encode()))]
+        if waited:
+            calls.append(Call(LOCK, (ints(waited),)))
+        if tried:
+            calls.append(Call(TRY_LOCK, (ints(tried),)))
+        calls.append(Call(LOAD, load))
         try:
-            with connection.pipeline(), connection.cursor(binary=True) as loading:
-                connection.execute(BEGIN, prepare=prepare)
-                timeout = f"{self._limits.lock_wait_s * 1000:.0f}ms"
-                connection.execute(SETTINGS, (timeout, self._commits), prepare=prepare)
-                if waited:
-                    connection.execute(LOCK, (Ints.of(waited),), prepare=prepare)
-                if tried:
-                    trying = connection.execute(TRY_LOCK, (Ints.of(tried),), prepare=prepare)
-                loading.execute(
-                    LOAD,
-                    (Blobs.of([key for key, _ in asked]), Uuids.of([who for _, who in asked])),
-                    prepare=prepare,
-                )
-                rows = loading.fetchall()
-                had = [row[0] for row in trying.fetchall()] if trying is not None else []
+            rows = self._run(calls)
         except psycopg.errors.LockNotAvailable:
             raise _LockTimeoutError from None
-        return rows, had
+        return rows[-1], [row[0] for row in rows[-2]] if tried else []
 
     def _taken(self, rows: Sequence[Any], pairs: Pairs) -> tuple[int, Stored]:
         """Take apart what was loaded: where the group's positions begin, heads and marks."""
@@ -331,7 +354,7 @@ class Committer:
 
     # --- the second round trip
 
-    def _drafted(self, judged: Judged) -> tuple[list[Any], list[Any]]:
+    def _drafted(self, judged: Judged) -> tuple[list[bytes], list[bytes]]:
         group, numbers = judged.group, self._numbers
         raised: dict[tuple[int, bytes], int] = {}
         dead: list[tuple[int, int, int, int]] = []
@@ -352,20 +375,20 @@ class Committer:
             *heads_of(group.heads, numbers),
             *marks_of(raised),
         ]
-        return parameters, [Ints.of(column) for column in zip(*dead, strict=True)]
+        return parameters, [ints(column) for column in zip(*dead, strict=True)]
 
-    def _write(self, parameters: list[Any], dead: list[Any]) -> None:
-        connection = self._connection
-        assert connection is not None, "judge first"
-        prepare = self._sessions.prepares
+    def _write(self, parameters: list[bytes], dead: list[bytes]) -> None:
         self._warnings.clear()
-        with connection.pipeline():
-            connection.execute(WRITE, parameters, prepare=prepare)
-            if dead:
-                connection.execute(DEAD, dead, prepare=prepare)
-            connection.execute(COMMIT, prepare=prepare)
+        calls = [Call(WRITE, parameters)]
+        if dead:
+            calls.append(Call(DEAD, dead))
+        self._run([*calls, Call(COMMIT)])
 
     # --- the connection
+
+    def _run(self, calls: Sequence[Call]) -> list[list[tuple[Any, ...]]]:
+        assert self._exchange is not None, "connect first"
+        return self._exchange.run(calls)
 
     def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -378,7 +401,7 @@ class Committer:
             return
         with suppress(psycopg.Error):
             if not connection.closed:
-                connection.execute("ROLLBACK", prepare=self._sessions.prepares)
+                self._run([Call(ROLLBACK)])
                 return
         self.close()
 

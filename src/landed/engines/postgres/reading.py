@@ -159,7 +159,7 @@ class Readers:
     def _answers(self, connection: psycopg.Connection[Any], asked: Sequence[Asked]) -> list[Answer]:
         budget = self._limits.max_response_size
         queries = [_query(each, budget) for each in asked]
-        prepare = self._sessions.prepares
+        prepare = None if self._sessions.prepares else False
         found: list[Sequence[Any]] = []
         if len(queries) == 1:
             with connection.cursor(binary=True) as cursor:

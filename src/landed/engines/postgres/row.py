@@ -12,7 +12,7 @@ from uuid import UUID
 from zlib import crc32
 
 from landed.engines.port import Staged
-from landed.engines.postgres.arrays import Blobs, Ints, Uuids
+from landed.engines.postgres.arrays import blobs, ints, uuids
 from landed.engines.postgres.schema import HALF
 from landed.errors import StorageDamagedError
 from landed.ids import AggregateKey, ClientId, UserId
@@ -59,9 +59,9 @@ class Entry(NamedTuple):
     batch: Batch | None
 
 
-def entries_of(group: Sequence[Staged], numbers: dict[bytes, int]) -> list[Ints | Uuids | Blobs]:
+def entries_of(group: Sequence[Staged], numbers: dict[bytes, int]) -> list[bytes]:
     """The rows of a group, a column each, in the order of ``ENTRY_COLUMNS``."""
-    ints: list[tuple[int, ...]] = []
+    rows: list[tuple[int, ...]] = []
     clients: list[bytes] = []
     users: list[bytes | None] = []
     bodies: list[bytes | None] = []
@@ -93,17 +93,17 @@ def entries_of(group: Sequence[Staged], numbers: dict[bytes, int]) -> list[Ints 
             high,
             0 if body is None else len(body),
         )
-        ints.append((*fields, _entry_check(fields, client, user, body)))
+        rows.append((*fields, _entry_check(fields, client, user, body)))
         clients.append(client)
         users.append(user)
         bodies.append(body)
-    columns: list[Ints | Uuids | Blobs] = [Ints.of(column) for column in zip(*ints, strict=True)]
-    return [*columns, Uuids.of(clients), Uuids.of(users), Blobs.of(bodies)]
+    columns = [ints(column) for column in zip(*rows, strict=True)]
+    return [*columns, uuids(clients), uuids(users), blobs(bodies)]
 
 
-def heads_of(heads: dict[bytes, Head], numbers: dict[bytes, int]) -> list[Ints | Uuids | Blobs]:
+def heads_of(heads: dict[bytes, Head], numbers: dict[bytes, int]) -> list[bytes]:
     """The heads that a group leaves, a column each, in the order of ``HEAD_COLUMNS``."""
-    ints: list[tuple[int, ...]] = []
+    rows: list[tuple[int, ...]] = []
     clients: list[bytes] = []
     users: list[bytes | None] = []
     for key, head in heads.items():
@@ -119,21 +119,21 @@ def heads_of(heads: dict[bytes, Head], numbers: dict[bytes, int]) -> list[Ints |
             head.floor,
             head.last_ms,
         )
-        ints.append((*fields, _head_check(key, fields, client, user)))
+        rows.append((*fields, _head_check(key, fields, client, user)))
         clients.append(client)
         users.append(user)
-    columns: list[Ints | Uuids | Blobs] = [Ints.of(column) for column in zip(*ints, strict=True)]
-    return [Blobs.of(list(heads)), *columns, Uuids.of(clients), Uuids.of(users)]
+    columns = [ints(column) for column in zip(*rows, strict=True)]
+    return [blobs(list(heads)), *columns, uuids(clients), uuids(users)]
 
 
-def marks_of(marks: dict[tuple[int, bytes], int]) -> list[Ints | Uuids | Blobs]:
+def marks_of(marks: dict[tuple[int, bytes], int]) -> list[bytes]:
     """Marks that a group raises, a column each: number, client, mark, row_check."""
     rows = [
         (number, client, mark - HALF, _mark_check(number, client, mark - HALF))
         for (number, client), mark in marks.items()
     ]
     numbers, clients, columns, checks = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return [Ints.of(numbers), Uuids.of(clients), Ints.of(columns), Ints.of(checks)]
+    return [ints(numbers), uuids(clients), ints(columns), ints(checks)]
 
 
 def head_of(row: Sequence[Any]) -> HeadRow:

@@ -7,7 +7,6 @@ from typing import Any, Final
 import psycopg
 
 from landed.engines.port import LogIdentity
-from landed.engines.postgres.arrays import register
 from landed.engines.postgres.place import settle_place
 from landed.engines.postgres.schema import PART, STEPS
 from landed.errors import ConfigurationError
@@ -35,8 +34,8 @@ class Sessions:
         self._limits = limits
         self._note = note
         self._accepts_loss = accept_data_loss or _switch(dsn, "accept_data_loss", default=False)
-        self.prepares: bool | None = None if _switch(dsn, "prepare", default=True) else False
-        """For ``execute``: None prepares on demand, False never."""
+        self.prepares = _switch(dsn, "prepare", default=True)
+        """Whether statements are prepared."""
         self._is_first = True
 
     def open_writer(self) -> tuple[psycopg.Connection[Any], LogIdentity, str]:
@@ -52,6 +51,8 @@ class Sessions:
             StorageError: no connection, or the database failed.
         """
         connection = self.open_reader()
+        # The committing side prepares by itself, and the driver would take that away (exchange.py).
+        connection.prepare_threshold = None
         try:
             server = look(connection)
             check(server)
@@ -76,8 +77,7 @@ class Sessions:
             StorageError: no connection.
         """
         connection = open_connection(self.dsn)
-        register(connection)
-        if self.prepares is False:
+        if not self.prepares:
             connection.prepare_threshold = None
         return connection
 
