@@ -2,7 +2,7 @@
 
 By hand means: the caller already knows state and version, reads what is new, and writes with the
 right guard and sequence. What the loop adds is looking for the request, deciding, folding, and
-keeping the answer. One HTTP deposit on a warm replica is counted, not timed.
+keeping the answer. One HTTP deposit on a warm replica is counted, and timed layer by layer.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-import httpx
 from benchmarks.bench_server import started
+from benchmarks.http_deposit import count_calls, measure_layers
 from benchmarks.report import Figure, Plan, Report, interleaved, per_s, ratios
 from benchmarks.workload import calm_collector
 
 from landed import connect
-from landed.accounts import AccountService, Settings
 from landed.accounts.decide import command_of
 from landed.accounts.domain import Accounts, Deposit, Kind, Movement, account_key, encode
 from landed.client.log import Log, for_decisions
-from landed.commands import Done, Policy, SafeLoop, ServiceIdentity
+from landed.commands import Done, SafeLoop, ServiceIdentity
 from landed.ids import EventId
 from landed.log import Event, Read, ReadFilters, Write
 from landed.projections import MemoryProjection
@@ -34,7 +31,6 @@ from landed.projections import MemoryProjection
 CENTS: Final = 5
 TASKS: Final = (1, 64)
 IDENTITY: Final = ServiceIdentity.from_config("00000000-0000-4000-8000-00000000c11e")
-HTTP_DEPOSITS: Final = 20
 
 
 class Place(NamedTuple):
@@ -77,8 +73,16 @@ def run(plan: Plan, report: Report) -> None:
                     )
                 )
             runner.run(log.close())
-        runner.run(_count_http(report))
+        runner.run(count_calls(report, IDENTITY))
+        runner.run(_http_layers(plan, report))
         report.step()
+
+
+async def _http_layers(plan: Plan, report: Report) -> None:
+    async with await connect("memory:") as log:
+        safe = SafeLoop(log, identity=IDENTITY, projection=MemoryProjection(), domain=Accounts())
+        by_hand, by_loop = OneAccount(log, safe).deposit_by_hand, OneAccount(log, safe).deposit
+        await measure_layers(plan, report, IDENTITY, by_hand=by_hand, by_loop=by_loop)
 
 
 def _measured(
@@ -154,65 +158,3 @@ class OneAccount:
         )
         landed = await self._log.write(write, timeout_s=self._timeout_s)
         (self._version,) = landed.versions
-
-
-# --- one HTTP deposit ------------------------------------------------------------------------------
-
-
-class Counted:
-    """A log that counts what is asked of it."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self.calls: Counter[str] = Counter()
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._log, name)
-        if name not in {"read", "write", "details", "trim", "delete", "info"}:
-            return method
-
-        def counting(*arguments: Any, **options: Any) -> Any:
-            self.calls[name] += 1
-            return method(*arguments, **options)
-
-        return counting
-
-
-async def _count_http(report: Report) -> None:
-    """Count what HTTP deposits on a warm replica ask of the log."""
-    report.doing("loop: calls of an HTTP deposit")
-    async with AsyncExitStack() as stack:
-        log = Counted(await connect("memory:"))
-        stack.push_async_callback(log._log.close)
-
-        async def opened() -> Any:
-            return log
-
-        service = AccountService(opened, Settings(identity=IDENTITY, policy=Policy()))
-        await stack.enter_async_context(service.running())
-        transport = httpx.ASGITransport(service.app)
-        client = httpx.AsyncClient(transport=transport, base_url="http://accounts")
-        await stack.enter_async_context(client)
-        path = f"/api/accounts/{UUID(int=1)}/deposit"
-
-        async def deposit() -> None:
-            headers = {"Idempotency-Key": f'"{uuid4()}"'}
-            answer = await client.post(path, json={"amountCents": CENTS}, headers=headers)
-            answer.raise_for_status()
-
-        await deposit()
-        log.calls.clear()
-        for _ in range(HTTP_DEPOSITS):
-            await deposit()
-        counts = ", ".join(f"{n / HTTP_DEPOSITS:g} {name}" for name, n in sorted(log.calls.items()))
-        report.add(
-            Figure(
-                bench="loop",
-                subject="calls of the log for one HTTP deposit on a warm replica",
-                rounds=(sum(log.calls.values()) / HTTP_DEPOSITS,),
-                unit="calls",
-                measured=counts,
-                target=2.0,
-                is_more_better=False,
-            )
-        )
