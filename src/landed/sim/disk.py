@@ -28,6 +28,8 @@ from landed.sim.tear import Image, read_image, tear, tear_commit, write_image
 
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # folders in it get names of their own
 _FILE: Final = "log.db"
+_PREFERS_LARGE: Final = 0.7
+"""How often a commit of one change is spared for the sake of a larger one."""
 _DIES_OPENING: Final = 0.2
 """How often a server whose machine crashed dies once more while it recovers the file."""
 
@@ -38,7 +40,7 @@ class Disk:
     def __init__(
         self, engine: EngineName, limits: Limits | None = None, *, rng: Random | None = None
     ) -> None:
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._rng = rng or Random(0)  # noqa: S311  # repeatable on purpose
         self.durable = Durable()
         """What was committed in all lives, as the store itself was told."""
@@ -49,9 +51,9 @@ class Disk:
         if engine == "sqlite":
             home = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
             self._root = Path(tempfile.mkdtemp(prefix="landed-sim-", dir=home))
-            self._image = _empty_log(self._limits)
+            self._image = _empty_log()
         else:
-            self._memory = MemoryStore(self._limits, log_id=UUID(int=1))
+            self._memory = MemoryStore(self.limits, log_id=UUID(int=1))
 
     @property
     def path(self) -> Path | None:
@@ -70,7 +72,7 @@ class Disk:
         path = self._next_path()
         if self._lives > 2 and self._rng.random() < _DIES_OPENING:
             path = self._die_opening(path)
-        return SqliteStore(path, limits=self._limits)
+        return SqliteStore(path, limits=self.limits)
 
     def _next_path(self) -> Path:
         """A folder of its own for each life, so that a dead one cannot touch it any more."""
@@ -91,13 +93,17 @@ class Disk:
         from landed.engines.sqlite import SqliteStore  # noqa: PLC0415
 
         before = read_image(path)
-        store = SqliteStore(path, limits=self._limits)
+        store = SqliteStore(path, limits=self.limits)
         store.open()
         recovered = read_image(path)
         store.close()
         # The write-ahead log is cut short only when all it holds is flushed to the file.
         self._image = Image(tear(before.file, recovered.file, self._rng), before.wal)
         return self._next_path()
+
+    def prefers_large(self) -> bool:
+        """Whether to tear a later commit, of several changes."""
+        return self._rng.random() < _PREFERS_LARGE
 
     def snapshot(self) -> Image | None:
         """The bytes as they are now; None if the log is in memory, where a commit has no parts."""
@@ -113,7 +119,7 @@ class Disk:
 
     async def open(self, *, clock: Clock, note: Note) -> Lane:
         """Open the log for somebody who changes nothing and never crashes."""
-        lane = Lane(self._store(), limits=self._limits, clock=clock, note=note)
+        lane = Lane(self._store(), limits=self.limits, clock=clock, note=note)
         await lane.open()
         return lane
 
@@ -124,13 +130,13 @@ class Disk:
 
 
 @lru_cache(maxsize=1)
-def _empty_log(limits: Limits) -> Image:
+def _empty_log() -> Image:
     """The bytes of a log in which nothing is yet; making them takes longer than a small world."""
     from landed.engines.sqlite import SqliteStore  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="landed-sim-") as folder:
         path = Path(folder) / _FILE
-        store = SqliteStore(path, limits=limits)
+        store = SqliteStore(path, limits=Limits())
         store.open()
         store.close()
         return read_image(path)

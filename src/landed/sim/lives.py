@@ -13,7 +13,6 @@ from typing import Final
 
 from landed.engines.flush import FlushGate
 from landed.engines.lane import Lane
-from landed.limits import Limits
 from landed.server.listener import Server, serve
 from landed.sim.disk import Disk
 from landed.sim.history import History
@@ -40,10 +39,17 @@ class _Life:
     async def begin(self) -> None:
         """Open what is on the disk and serve it."""
         clock = sim_loop().clock(HOST)
-        self.lane = Lane(self.store, limits=Limits(), clock=clock, note=self._note)
+        self.lane = Lane(self.store, limits=self._lives.disk.limits, clock=clock, note=self._note)
         await self.lane.open()
         watched = WatchedEngine(self.lane, self._lives.history, HOST, self.store)
-        self._server = await serve(watched, host=HOST, port=PORT, clock=clock, note=self._note)
+        self._server = await serve(
+            watched,
+            host=HOST,
+            port=PORT,
+            limits=self._lives.disk.limits,
+            clock=clock,
+            note=self._note,
+        )
 
     def _note(self, name: str, fields: Mapping[str, object]) -> None:
         if self.store.is_dead:

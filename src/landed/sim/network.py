@@ -148,6 +148,8 @@ class Network:
         self.ends: dict[SimTransport, None] = {}
         """Every end that lives, in the order in which they were made."""
         self._dark: set[str] = set()
+        self.tells_arrivals = True
+        """Note every segment that arrives; a world that nobody looks at does not."""
         self._next_port = _FIRST_PORT
 
     # --- listening and dialling ---------------------------------------------------------------
@@ -264,9 +266,12 @@ class Network:
         """Whether a segment joins the one before it."""
         return self.dials.merge > 0 and self._rng.random() < self.dials.merge
 
-    def landed(self, sender: SimTransport, count: int, *, is_end: bool) -> None:
+    def landed(self, sender: SimTransport, count: int, *, is_end: bool, sent_at: float) -> None:
         """Note an arrival."""
-        self._tell("net.landed", sender.here, sender.there, bytes=count, is_end=is_end)
+        if self.tells_arrivals:
+            self._tell(
+                "net.landed", sender.here, sender.there, bytes=count, is_end=is_end, sent_at=sent_at
+            )
 
     def meddle(self, sender: SimTransport, data: bytes) -> bool:
         """Let the seed do something to a segment. True if it took care of it."""
@@ -335,7 +340,7 @@ class Network:
         return delay
 
     def _tell(self, name: str, here: Address, there: Address, **fields: Any) -> None:
-        self._note(name, {"from": f"{here[0]}:{here[1]}", "to": f"{there[0]}:{there[1]}", **fields})
+        self._note(name, {"from": here, "to": there, **fields})
 
 
 def _resolve(host: str | None) -> str:

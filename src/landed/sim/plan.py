@@ -6,7 +6,7 @@ dial is off in about half of the worlds, and strong, middling or weak in the oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Literal
 from uuid import UUID
@@ -14,6 +14,7 @@ from uuid import UUID
 from landed.accounts.domain import Deposit, Order, Transfer, Withdrawal
 from landed.commands import Policy
 from landed.ids import EventId
+from landed.limits import Limits
 from landed.sim.faults import Dials
 from landed.sim.history import Request
 from landed.sim.spindle import Flaw
@@ -21,8 +22,8 @@ from landed.sim.spindle import Flaw
 EngineName = Literal["memory", "sqlite"]
 
 _ACCOUNTS_MAX: Final = 3
-_CALLERS_MAX: Final = 4
-_REQUESTS_MAX: Final = 4
+_CALLERS_MAX: Final = 3
+_REQUESTS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,8 @@ class Plan:
     disturbances: tuple[str, ...]
     is_mortal: bool
     """The server may have several lives here."""
+    limits: Limits
+    """Of the server: caches that hold next to nothing, groups of one, heads that are written early."""
     down_s: float
     """Longest time between two lives of the server."""
     pauses_s: float
@@ -99,9 +102,10 @@ def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan
         cancel=_chance(rng, 0.5),
         twice=_chance(rng, 0.5),
         replay=_chance(rng, 0.5),
-        disturb_every_s=rng.choice((0.0, 0.2, 0.5, 3.0)),
+        disturb_every_s=harder.choice((0.05, 0.2, 0.5)) if blows else rng.choice((0.0, 0.2, 3.0)),
         disturbances=(*_draw_disturbances(rng), *blows),
         is_mortal=bool(blows),
+        limits=_draw_limits(harder),
         down_s=harder.choice((0.01, 0.5, 5.0)),
         pauses_s=policy.window_s * harder.choice((0.05, 0.5, 2.0)),
         cancel_at_max=harder.choice((0, 0, 8, 40)),
@@ -160,7 +164,19 @@ def _draw_disturbances(rng: Random) -> tuple[str, ...]:
 def _draw_blows(rng: Random) -> tuple[str, ...]:
     """What ends a life of the server or stops a host, in half of the worlds."""
     every = ("crash_server", "pause_host", *Flaw)
-    return () if rng.random() < 0.5 else tuple([str(k) for k in every if rng.random() < 0.3])
+    return () if rng.random() < 0.5 else tuple([str(k) for k in every if rng.random() < 0.4])
+
+
+def _draw_limits(rng: Random) -> Limits:
+    usual = Limits()
+    return replace(
+        usual,
+        cached_heads_max=rng.choice((1, usual.cached_heads_max)),
+        cached_marks_max=rng.choice((1, usual.cached_marks_max)),
+        group_writes_max=rng.choice((1, 2, usual.group_writes_max)),
+        replayed_max=rng.choice((1, 4, usual.replayed_max)),
+        readers_max=rng.choice((1, usual.readers_max)),
+    )
 
 
 def _draw_callers(rng: Random, accounts: tuple[UUID, ...]) -> tuple[tuple[Request, ...], ...]:

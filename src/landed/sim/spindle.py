@@ -85,6 +85,9 @@ class Keeper(Protocol):
 
     durable: Durable
 
+    def prefers_large(self) -> bool:
+        """Wait for a commit of several changes before tearing one."""
+
     def snapshot(self) -> Image | None:
         """The bytes as they are now."""
 
@@ -137,6 +140,8 @@ class SimStore:
         if self.is_dead:
             raise StorageError("the machine is off", is_outcome_known=False)
         flaw, self.flaw = self.flaw, None
+        if flaw is Flaw.CRASH_TORN and len(group) == 1 and self._disk.prefers_large():
+            flaw, self.flaw = None, flaw  # half a group tells more than half a row
         if flaw is None:
             self._flush(group)
             return

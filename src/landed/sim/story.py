@@ -80,6 +80,8 @@ def _sentence(entry: Entry, names: Mapping[AggregateKey, str]) -> str:
 
 def _say(value: object, names: Mapping[AggregateKey, str]) -> str:
     match value:
+        case (str() as host, int() as port):
+            return f"{host}:{port}"
         case AggregateKey():
             return names.get(value, str(value))
         case Deposit(account, cents):

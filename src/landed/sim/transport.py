@@ -37,7 +37,7 @@ class Medium(Protocol):
     def meddle(self, sender: SimTransport, data: bytes, /) -> bool:
         """Let the seed do something to a segment. True if it took care of it."""
 
-    def landed(self, sender: SimTransport, count: int, /, *, is_end: bool) -> None:
+    def landed(self, sender: SimTransport, count: int, /, *, is_end: bool, sent_at: float) -> None:
         """Note an arrival."""
 
     def reset_later(self, end: SimTransport, /) -> None:
@@ -45,7 +45,7 @@ class Medium(Protocol):
 
 
 class _Segment(NamedTuple):
-    due: float
+    sent_at: float
     data: bytes
     """Empty: a mark of another kind."""
     is_end: bool
@@ -249,7 +249,7 @@ class SimTransport(asyncio.Transport):
                 self._flight[-1] = last._replace(data=last.data + data)
                 return
         self._last_due = due
-        self._flight.append(_Segment(due, data, is_end, error))
+        self._flight.append(_Segment(self._loop.time(), data, is_end, error))
         self._loop.call_at(due, self._land, context=self.peer.context)
 
     def _pump(self, taken: int) -> None:
@@ -317,7 +317,7 @@ class SimTransport(asyncio.Transport):
             return
         peer._inbox += segment.data
         peer._is_end_seen = peer._is_end_seen or segment.is_end
-        self._medium.landed(self, len(segment.data), is_end=segment.is_end)
+        self._medium.landed(self, len(segment.data), is_end=segment.is_end, sent_at=segment.sent_at)
         peer._take()
 
     def _take_soon(self) -> None:

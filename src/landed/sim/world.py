@@ -42,7 +42,7 @@ class World:
         self._rng = sim_loop().stream("world")
         self._replicas: list[Replica] = []
         self._is_over = asyncio.Event()
-        self._disk = Disk(plan.engine, rng=sim_loop().stream("disk"))
+        self._disk = Disk(plan.engine, plan.limits, rng=sim_loop().stream("disk"))
         self._server = ServerLives(
             self._disk, history, sim_loop().stream("server"), down_s=plan.down_s
         )
