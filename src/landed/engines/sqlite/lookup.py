@@ -12,6 +12,7 @@ SQLite notices some of it, and the full check all.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from landed.engines.sqlite.row import (
@@ -28,6 +29,9 @@ from landed.errors import StorageDamagedError
 
 _HEAD: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key = ?"
 _HEAD_BY_NUMBER: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE number = ?"
+_HEADS_BY_NUMBER: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE number IN"
+_MANY: Final = 500
+"""Parameters of one statement; older SQLite takes 999 at most."""
 _HEAD_BEFORE: Final = (
     f"SELECT {HEAD_COLUMNS} FROM aggregates WHERE key < ? ORDER BY key DESC LIMIT 1"
 )
@@ -72,6 +76,22 @@ def find_head_by_number(connection: sqlite3.Connection, number: int) -> HeadRow:
     if row is None:
         raise StorageDamagedError(f"the head of aggregate number {number} is gone")
     return head_of(row)
+
+
+def find_heads(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[HeadRow]:
+    """Yield the heads of many aggregates that entries name; ``numbers`` rise, without a double.
+
+    Raises:
+        StorageDamagedError: one is gone, or not what was written.
+    """
+    for start in range(0, len(numbers), _MANY):
+        some = numbers[start : start + _MANY]
+        query = f"{_HEADS_BY_NUMBER} ({', '.join('?' * len(some))}) ORDER BY number"
+        rows = connection.execute(query, some).fetchall()
+        if len(rows) < len(some):
+            gone = min(set(some) - {row[0] for row in rows})
+            raise StorageDamagedError(f"the head of aggregate number {gone} is gone")
+        yield from map(head_of, rows)
 
 
 def find_mark(connection: sqlite3.Connection, aggregate: int, client: bytes) -> int:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from landed.engines.sqlite.lookup import find_head_by_number, find_mark
+from landed.engines.sqlite.lookup import find_head_by_number, find_heads, find_mark
 from landed.engines.sqlite.row import (
     ALLOW_CONTINUATION,
     ALLOW_RECREATE,
@@ -50,9 +50,9 @@ def replay(connection: sqlite3.Connection, until: int) -> dict[bytes, HeadRow]:
         entry = entry_of(columns)
         told[entry.aggregate].append(entry)
     rows: dict[bytes, HeadRow] = {}
-    for number in sorted(told):  # neighbours share a page
-        row = find_head_by_number(connection, number)
-        for entry in told[number]:
+    for stored in find_heads(connection, sorted(told)):
+        row = stored
+        for entry in told[row.number]:
             row = after(row, entry, mark)
         rows[row.key.packed] = row
     return rows
