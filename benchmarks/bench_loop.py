@@ -8,9 +8,10 @@ keeping the answer. One HTTP deposit on a warm replica is counted, and timed lay
 from __future__ import annotations
 
 import asyncio
+import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -60,15 +61,15 @@ def run(plan: Plan, report: Report) -> None:
             log = runner.run(connect(place.url))
             for tasks in TASKS:
                 report.doing(f"loop: {place.name}, {tasks} at once")
-                found = _measured(plan, report, runner, log, tasks, seconds)
+                found, spent = _measured(plan, report, runner, log, tasks, seconds)
                 report.add(
                     Figure(
                         bench="loop",
                         subject=f"{place.name}, {tasks} at once, against by hand",
                         rounds=ratios(found["loop"], found["hand"]),
                         unit="x",
-                        measured=per_s(found["loop"]),
-                        against=per_s(found["hand"]),
+                        measured=f"{per_s(found['loop'])}, {spent['loop']}",
+                        against=f"{per_s(found['hand'])}, {spent['hand']}",
                         target=place.target,
                     )
                 )
@@ -87,21 +88,33 @@ async def _http_layers(plan: Plan, report: Report) -> None:
 
 def _measured(
     plan: Plan, report: Report, runner: asyncio.Runner, log: Log, tasks: int, seconds: float
-) -> dict[str, list[float]]:
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Rates by round, and the processor time of one deposit, to be read."""
     safe = SafeLoop(log, identity=IDENTITY, projection=MemoryProjection(), domain=Accounts())
     by_loop = [OneAccount(log, safe) for _ in range(tasks)]
     by_hand = [OneAccount(log, safe) for _ in range(tasks)]
-    subjects: dict[str, Callable[[], float]] = {
-        "loop": lambda: runner.run(_rate([one.deposit for one in by_loop], seconds)),
-        "hand": lambda: runner.run(_rate([one.deposit_by_hand for one in by_hand], seconds)),
+    cpu_us: dict[str, list[float]] = {"loop": [], "hand": []}
+    one_each = {
+        "loop": [one.deposit for one in by_loop],
+        "hand": [one.deposit_by_hand for one in by_hand],
     }
-    for subject in subjects.values():
-        subject()  # so that both are warm
-    return interleaved(plan.rounds, subjects, after=report.step)
+
+    def subject(name: str) -> Callable[[], float]:
+        return lambda: runner.run(_rate(one_each[name], seconds, cpu_us[name]))
+
+    subjects = {name: subject(name) for name in one_each}
+    for name, measure in subjects.items():
+        measure()  # so that both are warm
+        cpu_us[name].clear()
+    found = interleaved(plan.rounds, subjects, after=report.step)
+    spent = {name: f"{statistics.median(each):.0f} us cpu" for name, each in cpu_us.items()}
+    return found, spent
 
 
-async def _rate(deposits: list[Callable[[], Any]], seconds: float) -> float:
-    """Deposits a second, each caller making one after the other."""
+async def _rate(
+    deposits: Sequence[Callable[[], Any]], seconds: float, cpu_us: list[float]
+) -> float:
+    """Deposits a second, each caller making one after the other; adds what one took of this process."""
     ends_at = time.perf_counter() + seconds
     made = 0
 
@@ -111,10 +124,11 @@ async def _rate(deposits: list[Callable[[], Any]], seconds: float) -> float:
             await deposit()
             made += 1
 
-    began = time.perf_counter()
+    began, before = time.perf_counter(), time.process_time()
     async with asyncio.TaskGroup() as group:
         for deposit in deposits:
             group.create_task(keep_on(deposit))
+    cpu_us.append((time.process_time() - before) / made * 1e6)
     return made / (time.perf_counter() - began)
 
 

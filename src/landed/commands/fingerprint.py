@@ -22,9 +22,7 @@ def fingerprint(operation: str, *parts: tuple[str, UUID | int | str]) -> bytes:
 
     Source: rule SW-79.
     """
-    lines = ["fp1", operation]
-    lines += [f"{name}:{value}" for name, value in parts]
-    canonical = "\n".join(lines)
-    if canonical.count("\n") != len(lines) - 1:
+    canonical = "\n".join(["fp1", operation, *[f"{name}:{value}" for name, value in parts]])
+    if canonical.count("\n") != len(parts) + 1:
         raise ValueError("a part of a fingerprint holds no line feed")
     return sha256(canonical.encode()).digest()
