@@ -377,10 +377,11 @@ async def test_a_workers_own_clock_moves_neither_leases_nor_due_times(ledger_db,
 
 
 @pytest.mark.scenario("AS-78")
-async def test_a_recipient_that_hangs_keeps_no_other_lane_waiting(ledger_db):
+@pytest.mark.parametrize("due", [1000, pytest.param(10_000, marks=pytest.mark.long)])
+async def test_a_recipient_that_hangs_keeps_no_other_lane_waiting(ledger_db, due):
     contract = replace(lives.REPLAYS, concurrency=4)
     async with works.acme(ledger_db, contract=contract, send=works.forever) as acme:
-        acme.ask_many(f"k{n}" for n in range(100))
+        acme.ask_many(f"k{n}" for n in range(due))
         registry = acme.desk.registry
         registry.is_frozen = False
         quick = registry.add_recipient("quick", contract).effect("collect", dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from landed.records.outbox import OUTBOX
 from landed.records.schedule import Work, put
 from landed.records.settle import Delays
 from landed.records.tables import effect_causes, effects, schedule
+from landed.testing import no_sockets
 from landed.workers import handling
 from landed.workers.handling import Pace
 from tests.handling.conftest import LedgerDb
@@ -585,6 +587,27 @@ def test_a_run_that_may_cause_no_more_effects_is_paused_and_its_item_kept(ledger
             assert len(conn.execute(select(effects)).all()) == 1
         left = [row for row in made.outbox() if row.kind == "handle" and row.state == "queued"]
         assert [(row.tries, "may cause no more" in row.last_error) for row in left] == [(0, True)]
+
+
+@pytest.mark.scenario("AS-34", "HN-1")
+def test_a_handler_that_opens_a_connection_is_found_and_set_aside(ledger_db: LedgerDb):
+    with socket.create_server(("127.0.0.1", 0)) as bank:
+
+        def handler(_tx, _event):
+            with socket.socket() as opened:
+                opened.connect(bank.getsockname())
+
+        with shop(ledger_db, handler) as made:
+            made.receive("i1")
+            with no_sockets():
+                for _ in range(QUICK.tries_max):
+                    work(made)
+            row = row_of(made)
+            assert (row.state, "where none may be" in row.last_error) == ("parked", True)
+            assert open_kinds(made) == ["handler_poison"]
+        bank.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            bank.accept()
 
 
 # --- In turn -------------------------------------------------------------------------------------

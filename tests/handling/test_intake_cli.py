@@ -10,16 +10,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 
 from landed.cli import app as door_of_cli
 from landed.ledger import Ledger
-from landed.records import contracts, effects
+from landed.records import contracts, effects, lanes
+from landed.records.tables import actions
 from landed.records.tables import effects as effect_rows
 from tests.handling import lives
 from tests.handling.conftest import LEDGER, LedgerDb
@@ -236,6 +238,56 @@ def test_doctor_finds_what_is_broken_and_changes_nothing(
     assert cli.json("doctor", "--ledger", cli.target)["stranded"] == ["gone"]
 
 
+def test_doctor_knows_a_handler_by_the_names_it_had(
+    cli: Cli, ledger_db: LedgerDb, tmp_path: Path, monkeypatch
+):
+    backfilled(cli, tmp_path / "a.jsonl", stored("i1"))
+    with ledger_db.engine.begin() as conn:
+        conn.execute(text("UPDATE landed_outbox SET destination = 'handler:its old name'"))
+    assert cli.json("doctor", "--ledger", cli.target)["stranded"] == ["its old name"]
+    module = sys.modules[cli.target.partition(":")[0]]
+    handler = next(iter(module.ledger.registry.handlers.values()))
+    renamed = replace(handler, aliases=("its old name",))
+    monkeypatch.setitem(module.ledger.registry.handlers, handler.name, renamed)
+    assert cli.json("doctor", "--ledger", cli.target)["stranded"] == []
+
+
+@pytest.mark.scenario("AS-122", "SQ-13")
+@pytest.mark.parametrize("ledger_db", ["postgres"], indirect=True)
+def test_doctor_names_a_session_whose_transaction_stays_open(cli: Cli, ledger_db: LedgerDb):
+    cli("schedule", "rebuild", "--ledger", cli.target)  # the ledger has started
+    with ledger_db.engine.connect() as held:
+        pid = held.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        (told,) = cli.json("doctor", "--database", cli.url, "--open-seconds", "0")["settings"]
+        assert told.startswith(f"session {pid} of ")
+        assert "is idle in transaction" in told
+        assert cli.json("doctor", "--database", cli.url)["settings"] == [], "a minute is not over"
+    told = cli.json("doctor", "--database", cli.url, "--open-seconds", "0")["settings"]
+    assert told == []
+
+
+@pytest.mark.scenario("OP-2")
+def test_a_stopped_lane_is_listed_and_resumed_once_with_a_reason(cli: Cli, ledger_db: LedgerDb):
+    cli("schedule", "rebuild", "--ledger", cli.target)
+    ledger_db.transact(
+        lambda conn: lanes.stop(conn, ledger_db.books, "effect:acme", by="relay", why="410 Gone")
+    )
+    (found,) = cli.json("lane", "list", "--database", cli.url)
+    assert (found["lane"], found["reason"]) == ("effect:acme", "410 Gone")
+    resume = ["lane", "resume", "effect:acme", "--database", cli.url, "--by", "ann"]
+    assert cli(*resume)[0] == 2, "a reason is part of it"
+    action = ["--why", "it is back", "--action-id", "00000000-0000-4000-8000-000000000007"]
+    assert cli(*resume, *action)[:2] == (0, "lane effect:acme goes on\n")
+    assert cli.json(*resume, *action)["is_repeat"] is True
+    code, _, err = cli(*resume, "--why", "again")
+    assert (code, "it is not stopped" in err) == (1, True)
+    assert cli.json("lane", "list", "--database", cli.url) == []
+    with ledger_db.engine.connect() as conn:
+        (kept,) = conn.execute(select(actions).where(actions.c.verb == "lane.resume")).all()
+    assert (kept.actor, kept.reason) == ("ann", "it is back")
+    assert json.loads(kept.before) == {"stopped_because": "410 Gone"}
+
+
 @pytest.mark.scenario("AS-90")
 @pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
 def test_limits_that_forget_too_early_are_refused_with_the_numbers(cli: Cli):
@@ -295,6 +347,8 @@ def test_every_command_has_help_with_an_example(cli: Cli):
         "retention explain",
         "retention check",
         "schedule rebuild",
+        "lane list",
+        "lane resume",
     ):
         code, out, _ = cli(*words.split(), "--help")
         assert (code, "Example: landed" in out) == (0, True), words

@@ -18,6 +18,7 @@ from landed.cli.demo import demo
 from landed.cli.doctor import doctor
 from landed.cli.explain import explain
 from landed.cli.explore import explore
+from landed.cli.lane import lane
 from landed.cli.migrate import migrate
 from landed.cli.offline import offline
 from landed.cli.projection import projection
@@ -54,6 +55,7 @@ app.command()(migrate)
 app.command()(receive)
 app.command()(serve)
 app.command()(work)
+app.add_typer(lane)
 app.add_typer(log)
 app.add_typer(offline)
 app.add_typer(projection)

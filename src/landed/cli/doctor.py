@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,16 +14,25 @@ if TYPE_CHECKING:
     from landed.registry import Registry
 
 
+OPEN_S: Final = 60.0
+"""A transaction of ours takes milliseconds, a handler seconds. An older one keeps dead rows alive."""
+
+
 def doctor(
     *,
     database: DatabaseOption = None,
     ledger: LedgerOption = None,
+    open_s: Annotated[
+        float,
+        typer.Option("--open-seconds", min=0, help="Name PostgreSQL transactions open for longer."),
+    ] = OPEN_S,
     as_json: JsonOption = False,
 ) -> None:
     """Check the invariants and the settings of a ledger's database; changes nothing.
 
-    With --ledger also whether work waits for a handler that is no longer declared. Leaves with 1 if
-    anything is broken.
+    With --ledger also whether work waits for a handler that is no longer declared. On PostgreSQL it
+    names sessions whose transaction has been open for long: they keep dead rows from being cleared.
+    Leaves with 1 if anything is broken.
 
     Example: landed doctor --database sqlite:///app.db
     """
@@ -39,6 +48,7 @@ def doctor(
             desk.read(check_durability)
         except ConfigurationError as e:
             settings.append(str(e))
+        settings += desk.read(lambda conn: _long_open(conn, open_s))
         stranded: list[str] = []
         if desk.ledger is not None:
             registry = desk.ledger.registry
@@ -60,6 +70,30 @@ def doctor(
     say(found, lines, as_json=as_json)
     if broken or stranded or settings:
         raise typer.Exit(1)
+
+
+def _long_open(conn: Connection, seconds: float) -> list[str]:
+    """Sessions that hold back the clearing of dead rows (rule SQ-13)."""
+    from sqlalchemy import text
+
+    if conn.dialect.name != "postgresql":
+        return []
+    rows = conn.execute(
+        text(
+            "SELECT pid, usename, application_name, state,"
+            " extract(epoch FROM clock_timestamp() - xact_start) AS open_s"
+            " FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            " AND clock_timestamp() - xact_start > make_interval(secs => :seconds)"
+            " ORDER BY xact_start"
+        ),
+        {"seconds": seconds},
+    )
+    return [
+        f"session {row.pid} of {row.usename} ({row.application_name or 'no name'}) is {row.state} in "
+        f"a transaction that has been open for {row.open_s:.0f} s"
+        for row in rows
+    ]
 
 
 def _stranded(conn: Connection, registry: Registry) -> list[str]:

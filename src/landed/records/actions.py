@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.deliveries.producer import Producer
 from landed.errors import ActionRefusedError, RetryTransactionError
-from landed.records import outbox, quarantine, rebuild, reviews
+from landed.records import lanes, outbox, quarantine, rebuild, reviews
 from landed.records.session import Books, is_postgres
 from landed.records.tables import actions, payloads
 from landed.records.tables import quarantine as quarantined
@@ -189,6 +189,18 @@ def cancel_outbox(conn: Connection, books: Books, action: Action, outbox_id: UUI
         return {"state": before[0]}, {"state": "cancelled"}
 
     return perform(conn, books, action, "outbox.cancel", f"outbox/{outbox_id}", work)
+
+
+def resume_lane(conn: Connection, books: Books, action: Action, lane: str) -> Done:
+    """``lane.resume``: a lane that was stopped is worked on again."""
+
+    def work() -> tuple[Facts, Facts]:
+        why = lanes.why_stopped(conn, lane)
+        if not lanes.resume(conn, lane):
+            raise ActionRefusedError(f"cannot resume {lane}: it is not stopped")
+        return {"stopped_because": why}, {"stopped_because": None}
+
+    return perform(conn, books, action, "lane.resume", f"lane/{lane}", work)
 
 
 def rebuild_schedule(conn: Connection, books: Books, action: Action) -> Done:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, RowMapping, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.records.session import Books, is_postgres
@@ -24,6 +24,12 @@ def stop(conn: Connection, books: Books, lane: str, *, by: str, why: str) -> boo
 def resume(conn: Connection, lane: str) -> bool:
     """Let a lane go on. Returns whether it was stopped."""
     return conn.execute(delete(stopped_lanes).where(stopped_lanes.c.lane == lane)).rowcount == 1
+
+
+def stopped(conn: Connection) -> list[RowMapping]:
+    """The lanes that nobody works on, the longest stopped first."""
+    rows = conn.execute(select(stopped_lanes).order_by(stopped_lanes.c.stopped_at))
+    return list(rows.mappings())
 
 
 def why_stopped(conn: Connection, lane: str) -> str | None:
