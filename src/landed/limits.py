@@ -51,6 +51,9 @@ class Limits:
     """Changes that share one flush. Bounds the length of a commit and what a failed one fails."""
     group_bytes_max: int = 16 * MIB
     """Event bytes that share one flush, likewise."""
+    inline_commit_ms: float = 3.0
+    """While commits take less, they run on the event loop's own thread: handing one over and back
+    costs more than a fast disk's flush. 0: always on a thread of their own."""
     queued_writes_max: int = 65_536
     """Accepted but not durable; above it the answer is busy (11000)."""
     queued_bytes_max: int = 128 * MIB

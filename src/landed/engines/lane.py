@@ -19,6 +19,7 @@ from landed.engines.arrivals import Arrival, Arrivals
 from landed.engines.flush import FlushGate
 from landed.engines.group import Group
 from landed.engines.loader import Loader
+from landed.engines.pace import Pace
 from landed.engines.port import Done, LogIdentity, Staged, Store
 from landed.engines.reads import ReadSide
 from landed.engines.reclaim import Reclaimer
@@ -75,6 +76,7 @@ class Lane:
         self._tail = AcceptedTail(
             heads_max=limits.cached_heads_max, marks_max=limits.cached_marks_max
         )
+        self._pace = Pace(limits.inline_commit_ms)
         self._writer = ThreadPoolExecutor(1, "landed-commit")
         self._readers = ThreadPoolExecutor(limits.readers_max, "landed-read")
         # Lookups have a thread of their own: changes must not queue behind large reads.
@@ -305,12 +307,23 @@ class Lane:
         group = self._groups[0]
         if group is self._forming:
             self._forming = None
-        future = self._loop.run_in_executor(self._writer, self._commit, group.staged)
+        if self._pace.is_fast and self._reclaimer.is_idle:
+            future = self._loop.create_future()
+            try:
+                self._commit(group.staged)
+            except Exception as error:  # noqa: BLE001  # carried to _settle, as from a thread
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+        else:
+            future = self._loop.run_in_executor(self._writer, self._commit, group.staged)
         future.add_done_callback(self._settle)
 
     def _commit(self, staged: list[Staged]) -> None:
         self.gate.raise_if_failing()
+        began_ms = self._clock.monotonic_ms()
         self._store.commit(staged)
+        self._pace.took(self._clock.monotonic_ms() - began_ms)
 
     def _settle(self, future: asyncio.Future[None]) -> None:
         error = future.exception()
