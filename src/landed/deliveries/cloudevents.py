@@ -86,7 +86,11 @@ def _structured_body(body: bytes, depth_max: int) -> Event | Rejected:
         outermost[:] = pairs
         return dict(pairs)
 
-    envelope: Json = json.loads(body, object_pairs_hook=keep_last)
+    try:
+        envelope: Json = json.loads(body, object_pairs_hook=keep_last)
+    except (ValueError, RecursionError):
+        # The reader above stopped at the first fault, and this one came after it.
+        return _bad("the body is not a JSON document (syntax)")
     if not isinstance(envelope, dict) or len(envelope) != len(outermost):
         return _bad("an attribute occurs twice")
     event = _structured({name: v for name, v in envelope.items() if name not in _DATA})
@@ -118,7 +122,10 @@ def _structured(document: Json) -> Event | Rejected:
     elif "data" not in document:
         data = b""
     else:
-        data = _data_bytes(document["data"], content_type)
+        try:
+            data = _data_bytes(document["data"], content_type)
+        except UnicodeEncodeError:
+            return _not_unicode("data")
     return _event(attributes, data, content_type or "application/json")
 
 
@@ -152,6 +159,8 @@ def _event(
             )
         if len(value) > TEXT_CHARS_MAX:
             return _bad(f"attribute {name!r} is longer than {TEXT_CHARS_MAX} characters")
+        if not _is_unicode(value):
+            return _not_unicode(f"attribute {name!r}")
     version = attributes.get("specversion", "")
     if version not in SPEC_VERSIONS:
         return _bad(f"specversion {version[:16]!r} is not supported")
@@ -231,6 +240,22 @@ def _percent_decoded(text: str) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return text
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written at all: JSON's escapes can spell half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_unicode(what: str) -> Rejected:
+    """JSON allows half of a surrogate pair; nothing can store it, and nothing means it."""
+    return Rejected(
+        status=400, reason="not_unicode", detail=f"{what} holds half of a surrogate pair"
+    )
 
 
 def _bad(detail: str) -> Rejected:

@@ -135,3 +135,30 @@ def test_a_content_type_without_a_line_is_none() -> None:
     }
     (event,) = read(headers, b"")
     assert event.content_type is None
+
+
+ENVELOPE = b'"specversion":"1.0","id":"e","source":"/s","type":"t"'
+
+
+@pytest.mark.parametrize("kind", [STRUCTURED, BATCH])
+@pytest.mark.parametrize(
+    ("reason", "body"),
+    [
+        ("not_unicode", b"{" + ENVELOPE + rb',"data":"\ud800"}'),
+        ("not_unicode", b"{" + ENVELOPE + rb',"data":{"a":["\udfff"]}}'),
+        ("not_unicode", b"{" + ENVELOPE + rb',"datacontenttype":"text/plain","data":"\ud800"}'),
+        ("not_unicode", b"{" + ENVELOPE.replace(b'"e"', rb'"\ud800"') + b"}"),
+        ("not_unicode", b"{" + ENVELOPE + rb',"ext":"\ud800"}'),
+        ("bad_syntax", b"{" + ENVELOPE + b',"data":{"a":1,"a":2}} x'),
+        ("bad_syntax", b"{" + ENVELOPE + b',"data":12345678901234567890123} x'),
+        ("bad_syntax", b"{" + ENVELOPE + b',"data":{"a":1,"a":' + b"9" * 5000 + b"}}"),
+        ("bad_syntax", b"{" + ENVELOPE + b',"data":{"a":1,"a":2'),
+    ],
+)
+def test_what_breaks_after_the_first_fault_or_is_no_text_is_refused_and_never_raised(
+    reason, body, kind
+):
+    whole = body if kind == STRUCTURED else b"[" + body + b"]"
+    found = read({"content-type": [kind]}, whole)
+    assert isinstance(found, Rejected)
+    assert (found.status, found.reason) == (400, reason)
