@@ -14,13 +14,17 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+import msgspec
 from benchmarks.report import Figure, Plan, Report
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 
 from landed import connect
 from landed.accounts import AccountService, Settings
+from landed.accounts.decide import command_of
+from landed.accounts.domain import Accounts, Deposit
 from landed.client.log import Log
 from landed.commands import Policy, ServiceIdentity
+from landed.fastapi import RequestKey, SafeWrites, strict_body
 
 COUNTED: Final = 20
 _BODY: Final = b'{"amountCents":5}'
@@ -29,6 +33,10 @@ _PATH: Final = f"/api/accounts/{UUID(int=1)}/deposit"
 
 Once = Callable[[], Awaitable[None]]
 """Make one deposit, or a part of one."""
+
+
+class _Amount(msgspec.Struct):
+    amountCents: int  # noqa: N815  # as it is spelled in the body
 
 
 class Counted:
@@ -88,16 +96,23 @@ async def measure_layers(
     """
     report.doing("loop: an HTTP deposit by layer")
     async with AsyncExitStack() as stack:
-        service = await _service(stack, await connect("memory:"), identity)
-        whole, framework = _posting(service), _posting(_framework_alone())
-        parts = {"hand": by_hand, "loop": by_loop, "framework": framework, "whole": whole}
+        parts = {
+            "hand": by_hand,
+            "loop": by_loop,
+            "framework": _posting(_framework_alone()),
+            "own": _posting(await _app_of_ones_own(stack, identity)),
+            "whole": _posting(await _service(stack, await connect("memory:"), identity)),
+        }
         found = await _micros(parts, rounds=plan.rounds, deposits=30 if plan.is_quick else 500)
     layers: Mapping[str, Callable[[int], float]] = {
         "the log, one read and one write": lambda at: found["hand"][at],
         "the command and the safe loop": lambda at: found["loop"][at] - found["hand"][at],
         "FastAPI, with a route that does nothing": lambda at: found["framework"][at],
-        "key, strict body, task, answer, feed": lambda at: (
-            found["whole"][at] - found["loop"][at] - found["framework"][at]
+        "SafeWrites: key, strict body, task, answer": lambda at: (
+            found["own"][at] - found["loop"][at] - found["framework"][at]
+        ),
+        "the account service, which follows the feed": lambda at: (
+            found["whole"][at] - found["own"][at]
         ),
     }
     of = statistics.median(found["whole"])
@@ -140,6 +155,24 @@ async def _service(stack: AsyncExitStack, log: Any, identity: ServiceIdentity) -
     service = AccountService(opened, Settings(identity=identity, policy=Policy()))
     await stack.enter_async_context(service.running())
     return service.app
+
+
+async def _app_of_ones_own(stack: AsyncExitStack, identity: ServiceIdentity) -> FastAPI:
+    """Run an app with safe writes in one route, as a user has it, for as long as the stack is open."""
+    safe: SafeWrites[int] = SafeWrites("memory:", identity=identity, domain=Accounts())
+    app = FastAPI(openapi_url=None)
+    safe.install(app)
+    key_of, amount_of = Depends(safe.key), Depends(strict_body(_Amount))
+
+    @app.post("/api/accounts/{account}/deposit")
+    async def deposit(
+        account: UUID, key: RequestKey = key_of, amount: _Amount = amount_of
+    ) -> Response:
+        order = Deposit(account, amount.amountCents)
+        return await safe.answer(command_of(order, key.event_id), key)
+
+    await stack.enter_async_context(safe.running())
+    return app
 
 
 def _framework_alone() -> FastAPI:
