@@ -29,6 +29,9 @@ from landed.effects.state import Finality
 from landed.errors import ConfigurationError
 from landed.fingerprint import Json, canonical_json, parse_json
 
+PRESET: Final = "preset, not confirmed yet: "
+"""How the source of a contract begins that nobody has compared with the real recipient."""
+
 
 class SameKey(StrEnum):
     """What happens to a second request under one key."""
@@ -339,6 +342,10 @@ def _faults(contract: Contract, *, is_ordered: bool, is_commutative: bool) -> li
 
 def _warnings(contract: Contract) -> list[str]:
     warnings = []
+    if contract.source.startswith(PRESET):
+        warnings.append(
+            "its contract is a preset; compare it with the recipient and say the source"
+        )
     if contract.key is not None:
         if contract.key.payload_equality is not PayloadEquality.REJECTED:
             warnings.append("a changed payload under the same key is not rejected there")

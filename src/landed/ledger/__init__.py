@@ -27,6 +27,7 @@ from landed.effects.contract import (
 )
 from landed.effects.horizon import HouseSpans, Limits
 from landed.effects.order import Order, OrderPolicy
+from landed.effects.presets import PRESETS
 from landed.effects.state import Finality, State
 from landed.ledger.face import Ledger
 from landed.ledger.joining import AsyncTx
@@ -44,6 +45,7 @@ from landed.registry import (
 )
 
 __all__ = [
+    "PRESETS",
     "Ambiguity",
     "Answers",
     "Ask",

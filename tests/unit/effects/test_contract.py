@@ -24,8 +24,10 @@ from landed.effects.contract import (
     check_contract,
     contract_of,
 )
+from landed.effects.presets import PRESETS
 from landed.effects.state import Finality
 from landed.errors import ConfigurationError
+from landed.recipient import Promises, contract_from, describe
 
 SAFE = Contract(key=Key(same_key=SameKey.REPLAYS, retention_s=7 * 86_400.0))
 FINE = Contract(
@@ -180,3 +182,23 @@ def test_a_contract_comes_back_from_its_declaration_as_it_was(contract):
 def test_a_contract_of_another_version_is_not_guessed_at():
     with pytest.raises(ValueError, match="does not know"):
         contract_of(FINE.declaration().replace(b'"source"', b'"sauce"'))
+
+
+@pytest.mark.scenario("CT-8")
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_can_be_declared_and_says_that_nobody_has_confirmed_it(name):
+    preset = PRESETS[name]
+    is_ordered = preset.fence is not None or preset.seal is not None
+    told = check_contract(preset, recipient=name, is_ordered=is_ordered, is_commutative=False)
+    assert any("is a preset" in warning for warning in told)
+    confirmed = replace(preset, source="its own documents")
+    told = check_contract(confirmed, recipient=name, is_ordered=is_ordered, is_commutative=False)
+    assert not any("is a preset" in warning for warning in told)
+    assert confirmed.digest() != preset.digest()
+
+
+@pytest.mark.scenario("CT-8", "RP-9")
+def test_the_preset_of_our_own_recipients_is_what_their_document_says():
+    document = describe(Promises(key_retention_s=30 * 86_400.0))
+    preset = PRESETS["landed_recipient"]
+    assert contract_from(document, source=preset.source) == preset
