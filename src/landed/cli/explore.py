@@ -9,12 +9,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from landed.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from landed.sim.explore import Finding, Report
+    from landed.sim.plan import EngineName
 
 REPLICAS_MAX: Final = 5
 _LAST_STEPS: Final = 60
@@ -24,8 +28,60 @@ _LAST_STEPS: Final = 60
 class EngineChoice(StrEnum):
     """Where the log of a world lies."""
 
+    DRAWN = "drawn"
     MEMORY = "memory"
     SQLITE = "sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Which worlds."""
+
+    replicas: int
+    """0: drawn by each seed."""
+    engine: EngineChoice
+    app: str | None
+    """A user's own subject, ``module:name``."""
+
+    @property
+    def options(self) -> str:
+        """The same as options of the command line."""
+        app = f" --app {self.app}" if self.app else ""
+        return f"--replicas {self.replicas} --engine {self.engine.value}{app}"
+
+    def __str__(self) -> str:
+        replicas = f"{self.replicas} replicas" if self.replicas else "2 to 5 replicas"
+        where = "memory or SQLite" if self.engine is EngineChoice.DRAWN else self.engine.value
+        return f"{replicas} on {where}" + (f", {self.app}" if self.app else "")
+
+    def run(self, seeds: range, jobs: int) -> Iterator[Report]:
+        """Live the worlds of these seeds."""
+        from landed.sim.crew import explore_together
+
+        jobs = jobs or os.cpu_count() or 1
+        return explore_together(
+            seeds, jobs=jobs, replicas=self.replicas or None, engine=self._engine, app=self.app
+        )
+
+    def live(self, seed: int) -> Finding:
+        """Live one world and keep everything that happened in it."""
+        from landed.sim.explore import run_world
+        from landed.sim.plan import draw
+        from landed.sim.subject import load_subject
+
+        subject = None if self.app is None else load_subject(self.app)
+        replicas = self.replicas or None
+        return run_world(draw(seed, replicas=replicas, engine=self._engine, subject=subject))
+
+    @property
+    def _engine(self) -> EngineName | None:
+        match self.engine:
+            case EngineChoice.DRAWN:
+                return None
+            case EngineChoice.MEMORY:
+                return "memory"
+            case EngineChoice.SQLITE:
+                return "sqlite"
 
 
 @dataclass(slots=True)
@@ -58,50 +114,70 @@ def explore(
         int | None, typer.Option("--seed", min=0, help="Replay one world and print its timeline.")
     ] = None,
     replicas: Annotated[
-        int, typer.Option("--replicas", min=1, max=REPLICAS_MAX, help="Replicas of the fleet.")
-    ] = 2,
+        int,
+        typer.Option(
+            "--replicas", min=0, max=REPLICAS_MAX, help="Replicas of the fleet; 0: 2 to 5, drawn."
+        ),
+    ] = 0,
     engine: Annotated[
         EngineChoice, typer.Option("--engine", help="Where the log lies.")
-    ] = EngineChoice.MEMORY,
+    ] = EngineChoice.DRAWN,
+    app: Annotated[
+        str | None,
+        typer.Option("--app", help="Your own commands: module:name of a landed.sim.Subject."),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Draw the world of --seed, or the first wrong one, as a page."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="A folder for the story and the page of what went wrong."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 for one a core.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run the real server, pool, loop and engine in simulated worlds, and check what must hold.
 
-    Every world has a fleet of replicas, callers that retry, lost answers, resets, restarts and
-    clocks that step, all from its seed. The first world in which something is wrong is told as a
+    Every world has a fleet of replicas, callers that retry, lost answers, resets, crashes of the
+    server's machine in the middle of a flush, hosts that stop and clocks that step, all from its seed. The first world in which something is wrong is told as a
     story, with the command that replays it; the exit code is then 1.
     """
+    kind = Kind(replicas, engine, app)
     if seed is not None:
-        raise typer.Exit(_replay(seed, replicas, engine, as_json=as_json))
+        finding = kind.live(seed)
+        _print_world(finding, as_json=as_json)
+        _draw(finding, kind, html, save)
+        raise typer.Exit(1 if finding.violations else 0)
     tally = Tally()
     began = time.perf_counter()
-    for report in _watched(_run(range(start, start + seeds), replicas, engine, jobs), seeds):
+    for report in _watched(kind.run(range(start, start + seeds), jobs), seeds):
         tally.add(report)
         if tally.failure is not None:
             break
     tally.took_s = time.perf_counter() - began
-    replay = None if tally.failure is None else _replay_command(tally.failure, replicas, engine)
+    failed = None if tally.failure is None else kind.live(tally.failure.seed)
     if as_json:
-        typer.echo(json.dumps(_as_json(tally, start, replay)))
+        typer.echo(json.dumps(_as_json(tally, start, kind)))
     else:
-        _print_table(tally, start, replicas, engine)
-        if tally.failure is not None and replay is not None:
-            _print_failure(tally.failure.seed, replicas, engine, replay)
-    raise typer.Exit(0 if tally.failure is None else 1)
-
-
-def _run(seeds: range, replicas: int, engine: EngineChoice, jobs: int) -> Iterator[Report]:
-    from landed.sim.crew import explore_together
-
-    jobs = jobs or os.cpu_count() or 1
-    return explore_together(seeds, jobs=jobs, replicas=replicas, engine=engine.value)
+        _print_table(tally, start, kind)
+        if failed is not None:
+            typer.echo("")
+            _print_story(failed, last=_LAST_STEPS)
+            typer.echo(f"\nreplay it whole: {_replay_command(failed.plan.seed, kind)}")
+    if failed is not None:
+        _draw(failed, kind, html, save)
+    elif html is not None:
+        typer.echo(f"nothing went wrong, so {html} was not drawn: name a world by --seed", err=True)
+    raise typer.Exit(0 if failed is None else 1)
 
 
 def _watched(reports: Iterable[Report], total: int) -> Iterator[Report]:
     """Show a bar on standard error while somebody looks at it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from landed.sim.marks import ALL_MARKS
 
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -111,62 +187,77 @@ def _watched(reports: Iterable[Report], total: int) -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("worlds", total=total, pace="")
         began = time.perf_counter()
+        reached: set[str] = set()
         for count, report in enumerate(reports, start=1):
+            reached |= report.marks
             pace = f"{count / (time.perf_counter() - began):.0f} worlds/s"
+            pace += f", {len(reached)} of {len(ALL_MARKS)} marks reached"
             progress.update(bar, advance=1, pace=pace)
             yield report
 
 
-def _replay(seed: int, replicas: int, engine: EngineChoice, *, as_json: bool) -> int:
+def _print_world(finding: Finding, *, as_json: bool) -> None:
     from landed.sim.story import tell
 
-    finding = _live_again(seed, replicas, engine)
     if as_json:
-        lines = tell(finding.history)
         violations = [violation._asdict() for violation in finding.violations]
-        typer.echo(json.dumps({"seed": seed, "violations": violations, "timeline": lines}))
+        told = {
+            "seed": finding.plan.seed,
+            "violations": violations,
+            "timeline": tell(finding.history),
+        }
+        typer.echo(json.dumps(told))
     else:
         _print_story(finding, last=None)
-    return 1 if finding.violations else 0
 
 
-def _live_again(seed: int, replicas: int, engine: EngineChoice) -> Finding:
-    from landed.sim.explore import run_world
-    from landed.sim.plan import draw
+def _draw(finding: Finding, kind: Kind, html: Path | None, save: Path | None) -> None:
+    """Write the page, and the folder, that were asked for."""
+    from landed.sim.page import draw_page
 
-    return run_world(draw(seed, replicas=replicas, engine=engine.value))
-
-
-def _print_failure(seed: int, replicas: int, engine: EngineChoice, replay: str) -> None:
-    typer.echo("")
-    _print_story(_live_again(seed, replicas, engine), last=_LAST_STEPS)
-    typer.echo(f"\nreplay it whole: {replay}")
+    seed = finding.plan.seed
+    if html is None and save is None:
+        return
+    page = draw_page(finding, replay=_replay_command(seed, kind))
+    try:
+        if html is not None:
+            html.write_text(page)
+            typer.echo(f"drawn in {html}", err=True)
+        if save is not None:
+            save.mkdir(parents=True, exist_ok=True)
+            (save / f"seed-{seed}.html").write_text(page)
+            (save / f"seed-{seed}.txt").write_text("\n".join(_story(finding, last=None)) + "\n")
+            typer.echo(f"saved as {save / f'seed-{seed}'}.txt and .html", err=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from None
 
 
 def _print_story(finding: Finding, *, last: int | None) -> None:
+    for line in _story(finding, last=last):
+        typer.echo(line)
+
+
+def _story(finding: Finding, *, last: int | None) -> Iterator[str]:
     from landed.sim.story import tell, tell_log
 
     lines = tell(finding.history, last=last)
-    typer.echo(f"seed {finding.plan.seed}" + (f", its last {len(lines)} steps" if last else ""))
-    for line in lines:
-        typer.echo(line)
-    typer.echo("the log at the end")
+    yield f"seed {finding.plan.seed}" + (f", its last {len(lines)} steps" if last else "")
+    yield from lines
+    yield "the log at the end"
     for line in tell_log(finding.history) or ["nothing"]:
-        typer.echo(f"  {line}")
-    typer.echo("what is wrong" if finding.violations else "nothing is wrong")
+        yield f"  {line}"
+    yield "what is wrong" if finding.violations else "nothing is wrong"
     for violation in finding.violations:
-        typer.echo(f"  {violation.invariant.replace('_', ' ')}: {violation.sentence}")
+        yield f"  {violation.invariant.replace('_', ' ')}: {violation.sentence}"
 
 
-def _print_table(tally: Tally, start: int, replicas: int, engine: EngineChoice) -> None:
+def _print_table(tally: Tally, start: int, kind: Kind) -> None:
     from landed.sim.marks import ALL_MARKS
 
     verdict = (
         "clean" if tally.failure is None else f"wrong in the world of seed {tally.failure.seed}"
     )
-    typer.echo(
-        f"{tally.worlds} worlds from seed {start}, {replicas} replicas on {engine.value}: {verdict}"
-    )
+    typer.echo(f"{tally.worlds} worlds from seed {start}, {kind}: {verdict}")
     typer.echo(
         f"{tally.worlds / tally.took_s:.0f} worlds/s, {tally.calls} calls, "
         f"{tally.virtual_s / 3600:.1f} h of virtual time in {tally.took_s:.1f} s"
@@ -176,7 +267,7 @@ def _print_table(tally: Tally, start: int, replicas: int, engine: EngineChoice) 
         typer.echo(f"  {tally.marks[mark]:>7}  {mark}")
 
 
-def _as_json(tally: Tally, start: int, replay: str | None) -> dict[str, object]:
+def _as_json(tally: Tally, start: int, kind: Kind) -> dict[str, object]:
     from landed.sim.marks import ALL_MARKS
 
     failure = tally.failure
@@ -189,7 +280,7 @@ def _as_json(tally: Tally, start: int, replay: str | None) -> dict[str, object]:
         else {
             "seed": failure.seed,
             "violations": [violation._asdict() for violation in failure.violations],
-            "replay": replay,
+            "replay": _replay_command(failure.seed, kind),
         },
         "calls": tally.calls,
         "virtual_s": round(tally.virtual_s, 3),
@@ -198,5 +289,5 @@ def _as_json(tally: Tally, start: int, replay: str | None) -> dict[str, object]:
     }
 
 
-def _replay_command(failure: Report, replicas: int, engine: EngineChoice) -> str:
-    return f"landed explore --seed {failure.seed} --replicas {replicas} --engine {engine.value}"
+def _replay_command(seed: int, kind: Kind) -> str:
+    return f"landed explore --seed {seed} {kind.options}"

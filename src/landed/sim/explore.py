@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from landed.accounts.domain import account_key
+from landed.ids import AggregateKey
 from landed.sim.history import History
-from landed.sim.invariants import INVARIANTS
+from landed.sim.invariants import INVARIANTS, OF_A_SUBJECT
 from landed.sim.loop import SimLoop
 from landed.sim.marks import marks_of
 from landed.sim.plan import EngineName, Plan, draw
+from landed.sim.subject import Subject
 from landed.sim.world import SERVICE, World
 
 _HORIZON_S = 3600.0
@@ -63,7 +64,8 @@ def run_world(plan: Plan, *, is_told: bool = True) -> Finding:
     history = History(
         service=SERVICE,
         window_s=plan.policy.window_s,
-        names={account_key(one): "ABCDEFGH"[n] for n, one in enumerate(plan.accounts)},
+        names=_names(plan.keys),
+        subject=plan.subject,
     )
     history.requests = [request for requests in plan.callers for request in requests]
     finding = Finding(plan, history)
@@ -76,7 +78,7 @@ def run_world(plan: Plan, *, is_told: bool = True) -> Finding:
         finding.violations.append(Violation("the world ended badly", _tell(error)))
     else:
         finding.violations += [Violation("at_the_moment", told) for told in history.broken]
-        for invariant in INVARIANTS:
+        for invariant in INVARIANTS if plan.subject is None else OF_A_SUBJECT:
             finding.violations += [
                 Violation(invariant.__name__, sentence) for sentence in invariant(history)
             ]
@@ -87,15 +89,21 @@ def run_world(plan: Plan, *, is_told: bool = True) -> Finding:
 
 
 def explore(
-    seeds: Iterable[int], *, replicas: int = 2, engine: EngineName = "memory"
+    seeds: Iterable[int],
+    *,
+    replicas: int | None = 2,
+    engine: EngineName | None = "memory",
+    subject: Subject | None = None,
 ) -> Iterator[Report]:
-    """Run one world a seed, in order, and report on each."""
+    """Run one world a seed, in order, and report on each. See ``plan.draw``."""
     gc.collect()
     gc.freeze()  # what is there already is not looked at again and again
     gc.disable()
     try:
         for count, seed in enumerate(seeds, start=1):
-            finding = run_world(draw(seed, replicas=replicas, engine=engine), is_told=False)
+            finding = run_world(
+                draw(seed, replicas=replicas, engine=engine, subject=subject), is_told=False
+            )
             yield Report(
                 seed,
                 tuple(finding.violations),
@@ -114,6 +122,14 @@ def explore(
 def count_marks(reports: Iterable[Report]) -> Counter[str]:
     """In how many worlds each mark was reached."""
     return Counter(mark for report in reports for mark in report.marks)
+
+
+def _names(keys: Iterable[AggregateKey]) -> dict[AggregateKey, str]:
+    """A, B, C and so on; A1 behind Z."""
+    return {
+        key: chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
+        for number, key in enumerate(keys)
+    }
 
 
 async def _live(plan: Plan, history: History) -> None:

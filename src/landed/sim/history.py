@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from landed.accounts.decide import AccountAnswer
-from landed.accounts.domain import Order, Transfer, account_key
-from landed.commands import Done, Outcome
+from landed.accounts.decide import AccountAnswer, command_of
+from landed.accounts.domain import Transfer, account_key
+from landed.commands import Command, Done, Outcome
 from landed.ids import AggregateKey, EventId
 from landed.log import Batch, FeedEntry
+from landed.sim.subject import Subject, Wish
 
 
 class Entry(NamedTuple):
@@ -31,14 +32,23 @@ class Request:
 
     number: int
     event_id: EventId
-    order: Order
+    order: Any
+    """An ``Order`` of the demo's accounts, or the ``Wish`` of a user's own subject."""
     began_at: float = 0.0
     """When its first call began; the promised window is counted from here, which is the earliest
     moment at which it can have landed."""
 
+    def command(self) -> Command[Any, Any]:
+        """What carries it out."""
+        if isinstance(self.order, Wish):
+            return self.order.command(self.event_id)
+        return command_of(self.order, self.event_id)
+
     @property
     def targets(self) -> tuple[AggregateKey, ...]:
         """The accounts it changes, in the order of its command's targets."""
+        if isinstance(self.order, Wish):
+            return self.order.targets
         if isinstance(self.order, Transfer):
             return (account_key(self.order.source), account_key(self.order.target))
         return (account_key(self.order.account),)
@@ -109,13 +119,20 @@ class History:
     """Everything noted in one world."""
 
     def __init__(
-        self, *, service: UUID, window_s: float, names: Mapping[AggregateKey, str]
+        self,
+        *,
+        service: UUID,
+        window_s: float,
+        names: Mapping[AggregateKey, str],
+        subject: Subject | None = None,
     ) -> None:
         self.service = service
         """The client id of the fleet."""
         self.window_s = window_s
         self.names = names
         """Short names of the accounts, for people."""
+        self.subject = subject
+        """What it is about; None: the accounts of the demo."""
         self.entries: list[Entry] = []
         self.requests: list[Request] = []
         self.calls: list[Call] = []

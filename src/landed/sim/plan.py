@@ -6,21 +6,26 @@ dial is off in about half of the worlds, and strong, middling or weak in the oth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
-from landed.accounts.domain import Deposit, Order, Transfer, Withdrawal
+from landed.accounts.domain import Deposit, Order, Transfer, Withdrawal, account_key
 from landed.commands import Policy
-from landed.ids import EventId
+from landed.ids import AggregateKey, EventId
 from landed.limits import Limits
 from landed.sim.faults import Dials
 from landed.sim.history import Request
 from landed.sim.spindle import Flaw
+from landed.sim.subject import Subject
 
 EngineName = Literal["memory", "sqlite"]
 
+_ON_DISK: Final = 0.2
+"""The share of worlds on a disk, where nothing else is said."""
 _ACCOUNTS_MAX: Final = 3
 _CALLERS_MAX: Final = 3
 _REQUESTS_MAX: Final = 3
@@ -33,6 +38,8 @@ class Plan:
     seed: int
     engine: EngineName
     replicas: int
+    subject: Subject | None
+    """What it is about; None: the accounts of the demo."""
     accounts: tuple[UUID, ...]
     callers: tuple[tuple[Request, ...], ...]
     """The requests of each caller, in its order."""
@@ -76,9 +83,33 @@ class Plan:
     stranger: bool
     """Another service writes to the same accounts, under its own client id."""
 
+    @property
+    def keys(self) -> tuple[AggregateKey, ...]:
+        """Every aggregate that somebody means to change."""
+        if self.subject is None:
+            return tuple([account_key(account) for account in self.accounts])
+        requests = [request for requests in self.callers for request in requests]
+        return tuple(dict.fromkeys(key for request in requests for key in request.targets))
 
-def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan:
-    """Draw the plan of a world."""
+
+def draw(
+    seed: int,
+    *,
+    replicas: int | None = 2,
+    engine: EngineName | None = "memory",
+    subject: Subject | None = None,
+) -> Plan:
+    """Draw the plan of a world.
+
+    Args:
+        seed: everything else follows from it.
+        replicas: how many; None: 2 to 5, mostly 2.
+        engine: where the log lies; None: mostly in memory, else on a disk.
+        subject: a user's own commands in place of the demo's accounts.
+    """
+    size = Random(f"{seed}/size")  # noqa: S311  # apart, so that a size can be chosen
+    drawn_replicas = size.choice((2, 2, 2, 3, 4, 5))
+    is_on_disk = size.random() < _ON_DISK
     rng = Random(f"{seed}/plan")  # noqa: S311  # repeatable on purpose
     harder = Random(f"{seed}/harder")  # noqa: S311  # apart, so that old seeds keep their callers
     accounts = tuple(UUID(int=n + 1) for n in range(rng.randint(1, _ACCOUNTS_MAX)))
@@ -86,10 +117,11 @@ def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan
     blows = _draw_blows(harder)
     return Plan(
         seed=seed,
-        engine=engine,
-        replicas=replicas,
+        engine=engine or ("sqlite" if is_on_disk else "memory"),
+        replicas=replicas or drawn_replicas,
+        subject=subject,
         accounts=accounts,
-        callers=_draw_callers(rng, accounts),
+        callers=_draw_callers(rng, partial(_draw_wish, rng, accounts, subject)),
         dials=_draw_dials(rng, policy),
         policy=policy,
         aggregates_max=rng.choice((1, 2, 100)),
@@ -111,7 +143,7 @@ def draw(seed: int, *, replicas: int = 2, engine: EngineName = "memory") -> Plan
         cancel_at_max=harder.choice((0, 0, 8, 40)),
         resend=_chance(harder, 0.8),
         copy=_chance(harder, 0.3),
-        stranger=rng.random() < 0.25,
+        stranger=rng.random() < 0.25 and subject is None,
     )
 
 
@@ -179,7 +211,7 @@ def _draw_limits(rng: Random) -> Limits:
     )
 
 
-def _draw_callers(rng: Random, accounts: tuple[UUID, ...]) -> tuple[tuple[Request, ...], ...]:
+def _draw_callers(rng: Random, draw_wish: Callable[[], Any]) -> tuple[tuple[Request, ...], ...]:
     callers: list[tuple[Request, ...]] = []
     number = 0
     for _ in range(rng.randint(1, _CALLERS_MAX)):
@@ -189,10 +221,13 @@ def _draw_callers(rng: Random, accounts: tuple[UUID, ...]) -> tuple[tuple[Reques
             event_id = UUID(int=rng.getrandbits(127) | 1)
             if requests and rng.random() < 0.05:
                 event_id = requests[-1].event_id  # a caller that breaks the rules of keys
-            order = _draw_order(rng, accounts)
-            requests.append(Request(number, EventId(event_id), order))
+            requests.append(Request(number, EventId(event_id), draw_wish()))
         callers.append(tuple(requests))
     return tuple(callers)
+
+
+def _draw_wish(rng: Random, accounts: tuple[UUID, ...], subject: Subject | None) -> Any:
+    return _draw_order(rng, accounts) if subject is None else subject.wish(rng)
 
 
 def _draw_order(rng: Random, accounts: tuple[UUID, ...]) -> Order:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from landed.accounts.decide import AccountAnswer, command_of
+from landed.accounts.decide import AccountAnswer
 from landed.accounts.domain import Accounts
 from landed.client.log import Log
 from landed.client.options import PoolOptions
@@ -55,7 +55,7 @@ class Replica:
             projection=MemoryProjection[int](
                 aggregates_max=plan.aggregates_max, clock=sim_loop().clock(self.name)
             ),
-            domain=Accounts(),
+            domain=Accounts() if plan.subject is None else plan.subject.domain,
             policy=plan.policy,
             rng=rng,
             note=note,
@@ -82,7 +82,7 @@ class Replica:
         )
         with on_host(self.name):
             token = CALL.set(call)
-            command = command_of(request.order, request.event_id)
+            command = request.command()
             execution = Stepped(self._loop.execute(command), cancel_at)
             task = asyncio.create_task(execution)
             CALL.reset(token)
@@ -118,6 +118,7 @@ class Replica:
         await asyncio.sleep(down_s)
         self._start()
         self._is_down = False
+        self._history.note(self.name, "replica.started")
 
     async def _stop(self) -> None:
         tasks = list(self._tasks)

@@ -18,7 +18,7 @@ from landed.errors import LandedError, SequenceTakenError
 from landed.ids import AggregateKey, EventId
 from landed.log import ANY, Event, Read, ReadFilters, Write
 from landed.sim.history import History, Shipped
-from landed.sim.loop import on_host, sim_loop
+from landed.sim.loop import sim_loop
 from landed.sim.plan import Plan
 from landed.sim.watched import WatchedLog
 
@@ -29,12 +29,14 @@ _ANSWER_S: Final = 1.0
 
 
 async def be_a_stranger(plan: Plan, history: History, address: str) -> None:
-    """Send a few deposits to one account, each until it is in or patience ends."""
+    """Send a few deposits to one account, each until it is in or patience ends.
+
+    Call it on the host it is to live on.
+    """
     rng = sim_loop().stream(HOST)
     key = account_key(rng.choice(plan.accounts))
-    with on_host(HOST):
-        options = PoolOptions(addresses=(address,), busy_retries=plan.busy_retries)
-        pool = Pool(options, jitter=rng, note=history.noter(HOST))
+    options = PoolOptions(addresses=(address,), busy_retries=plan.busy_retries)
+    pool = Pool(options, jitter=rng, note=history.noter(HOST))
     log = WatchedLog(pool, history, HOST)
     try:
         for number in range(1, rng.randint(2, 5)):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from landed.accounts.domain import Deposit, account_key
+from landed.accounts.domain import Deposit
 from landed.client.embedded import EmbeddedLog
 from landed.errors import AggregateMissingError, StorageError
 from landed.facts import forget
@@ -21,13 +21,16 @@ from landed.log import Batch, FeedRead, Read
 from landed.sim.disk import Disk
 from landed.sim.history import Call, History, Look, Request, Truth
 from landed.sim.lives import ADDRESS, HOST, ServerLives
-from landed.sim.loop import sim_loop
+from landed.sim.loop import on_host, sim_loop
 from landed.sim.plan import Plan
 from landed.sim.replica import Replica, ReplicaDownError
 from landed.sim.spindle import Flaw
+from landed.sim.stranger import HOST as STRANGER
 from landed.sim.stranger import be_a_stranger
 
 SERVICE: Final = UUID("5e771ce0-0000-4000-8000-000000000001")
+_TOLD_LATER: Final = {"crash_server", "fail_flush", *Flaw}
+"""Disturbances that are noted when they happen: at the next flush, if there is one."""
 _AFTERMATH_S: Final = 60.0
 """Long enough for the last stalled segment to arrive and the last idle connection to be dropped."""
 
@@ -38,7 +41,7 @@ class World:
     def __init__(self, plan: Plan, history: History) -> None:
         self._plan = plan
         self._history = history
-        self._keys = [account_key(account) for account in plan.accounts]
+        self._keys = list(plan.keys)
         self._rng = sim_loop().stream("world")
         self._replicas: list[Replica] = []
         self._is_over = asyncio.Event()
@@ -72,7 +75,8 @@ class World:
         async with asyncio.TaskGroup() as others:
             others.create_task(self._disturb())
             if self._plan.stranger:
-                others.create_task(be_a_stranger(self._plan, self._history, ADDRESS))
+                with on_host(STRANGER):
+                    others.create_task(be_a_stranger(self._plan, self._history, ADDRESS))
             async with asyncio.TaskGroup() as callers:
                 for number, requests in enumerate(self._plan.callers):
                     rng = sim_loop().stream(f"caller/{number}")
@@ -164,7 +168,8 @@ class World:
     def _disturb_once(self, kind: str, rng: Random) -> None:
         hosts = [HOST, *(replica.name for replica in self._replicas)]
         host = rng.choice(hosts)
-        self._history.note(host, f"disturb.{kind}")
+        if kind not in _TOLD_LATER:
+            self._history.note(HOST if kind == "slow_flush" else host, f"disturb.{kind}")
         match kind:
             case "wall_step":
                 step_ms = rng.choice((1_000, 60_000, 86_400_000)) * rng.choice((-1, 1))
@@ -184,9 +189,13 @@ class World:
             case "pause_host":
                 span_s = self._plan.pauses_s * rng.random()
                 sim_loop().pause(host)
-                sim_loop().call_later(span_s, sim_loop().resume, host)
+                sim_loop().call_later(span_s, self._resume, host)
             case _:
                 self._server.spoil(Flaw(kind))
+
+    def _resume(self, host: str) -> None:
+        sim_loop().resume(host)
+        self._history.note(host, "host.resumed")
 
     def _spoil_gate(self, error: StorageError) -> None:
         if self._server.gate is not None:
@@ -223,7 +232,10 @@ class World:
     def _newest_request(self) -> Request:
         """One that nobody has made yet: whatever happened, the log goes on."""
         number = len(self._history.requests) + 1
-        order = Deposit(self._rng.choice(self._plan.accounts), 1)
+        order: Any = Deposit(self._rng.choice(self._plan.accounts), 1)
+        if self._plan.subject is not None:
+            # One that was wished before: a new one might speak of an aggregate nobody knows here.
+            order = self._rng.choice(self._history.requests).order
         request = Request(number, EventId(UUID(int=self._rng.getrandbits(127) | 1)), order)
         self._history.requests.append(request)
         return request

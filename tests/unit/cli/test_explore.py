@@ -26,7 +26,7 @@ def broken(monkeypatch):
 def test_clean_worlds_are_counted_with_what_they_went_through(capsys):
     code, out, err = run(capsys, "--seeds", "3", "--start", "40")
     assert (0, "") == (code, err)  # no bar where nobody looks
-    assert out.startswith("3 worlds from seed 40, 2 replicas on memory: clean\n")
+    assert out.startswith("3 worlds from seed 40, 2 to 5 replicas on memory or SQLite: clean\n")
     assert "worlds/s" in out
     assert "unknown outcome" in out
 
@@ -84,3 +84,44 @@ def test_what_cannot_be_meant_is_refused(capsys, arguments):
     code, _, err = run(capsys, *arguments)
     assert code == 2
     assert arguments[0] in err
+
+
+def test_a_world_is_drawn_as_one_page_that_needs_nothing_else(capsys, tmp_path):
+    page = tmp_path / "world.html"
+    code, _, err = run(capsys, "--seed", "56", "--engine", "sqlite", "--html", str(page))
+    assert (0, f"drawn in {page}\n") == (code, err)
+    html = page.read_text()
+    assert html.startswith("<!doctype html>")
+    for lane in ("caller", "replica-1", "server", "disk"):
+        assert f">{lane}</span>" in html
+    assert "landed explore --seed 56 --replicas 0 --engine sqlite" in html
+    assert "Nothing is wrong" in html
+    assert 'class="lost"' in html
+    assert "prefers-color-scheme" in html
+    for foreign in ("http:", "https:", "<script", "@import", "url("):
+        assert foreign not in html
+
+
+def test_what_went_wrong_is_saved_as_story_and_page(capsys, broken, tmp_path):
+    folder = tmp_path / "wrong"
+    code, out, err = run(capsys, "--seeds", "60", "--jobs", "1", "--save", str(folder))
+    assert code == 1
+    (story,) = folder.glob("*.txt")
+    assert "what is wrong" in story.read_text()
+    assert "Something is wrong" in story.with_suffix(".html").read_text()
+    assert str(story.with_suffix("")) in err
+    assert story.stem in f"seed-{out.partition('--seed ')[2].split()[0]}"
+
+
+def test_a_page_of_clean_worlds_needs_a_seed(capsys, tmp_path):
+    page = tmp_path / "world.html"
+    code, _, err = run(capsys, "--seeds", "1", "--html", str(page))
+    assert (0, False) == (code, page.exists())
+    assert "name a world by --seed" in err
+
+
+def test_a_page_that_cannot_be_written_is_told_in_one_sentence(capsys, tmp_path):
+    code, _, err = run(capsys, "--seed", "1", "--html", str(tmp_path / "no" / "world.html"))
+    assert code == 2
+    assert "cannot write" in err
+    assert "Traceback" not in err

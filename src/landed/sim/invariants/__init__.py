@@ -20,6 +20,11 @@ from landed.sim.invariants.recent import a_look_sees_what_was_answered_before
 from landed.sim.invariants.reused import key_reused_is_said_of_reused_keys
 from landed.sim.invariants.sent import a_write_is_sent_at_most_once
 from landed.sim.invariants.shipped import an_unguarded_writer_lands_once
+from landed.sim.invariants.spoken import (
+    a_command_lands_whole,
+    every_success_is_at_its_version,
+    the_subject_is_sound,
+)
 from landed.sim.invariants.taken import taken_is_said_behind_the_guard
 from landed.sim.invariants.whole import a_transfer_lands_whole
 
@@ -43,4 +48,21 @@ INVARIANTS: tuple[Invariant, ...] = (
 )
 """In the order in which a reader wants to hear of them: the first cause first."""
 
-__all__ = ["INVARIANTS", "Invariant"]
+OF_A_SUBJECT: tuple[Invariant, ...] = (
+    versions_have_no_gap,
+    a_request_lands_at_most_once,
+    a_command_lands_whole,
+    every_success_is_at_its_version,
+    a_retry_gets_the_original_answer,
+    what_is_not_applied_has_no_event,
+    key_reused_is_said_of_reused_keys,
+    a_look_sees_what_was_answered_before,
+    the_feed_agrees_with_the_log,
+    a_write_is_sent_at_most_once,
+    taken_is_said_behind_the_guard,
+    every_request_ends_in_calm,
+    the_subject_is_sound,
+)
+"""The same for a user's own commands, whose events only he understands."""
+
+__all__ = ["INVARIANTS", "OF_A_SUBJECT", "Invariant"]

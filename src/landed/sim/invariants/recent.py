@@ -14,9 +14,9 @@ def a_look_sees_what_was_answered_before(history: History) -> Iterator[str]:
             done = call.done
             if done is None or call.ended_at is None or call.ended_at > look.began_at:
                 continue
-            for key, answer in zip(call.request.targets, done.results, strict=True):
-                if key == look.key and answer.aggregate_version > look.version:
+            for key, version in zip(call.request.targets, done.versions, strict=True):
+                if key == look.key and version > look.version:
                     yield (
-                        f"call {call.number} was told version {answer.aggregate_version} of "
+                        f"call {call.number} was told version {version} of "
                         f"{history.names[key]}; {look.replica} then showed {look.version}"
                     )
