@@ -42,16 +42,16 @@ class Group:
         Named tuples are made by the tuple's own constructor here, a third of the cost: this is the
         hot path, and their fields stand in their order a few lines away.
         """
-        client_id = write.client_id
-        for leg, step in zip(write.legs, steps, strict=True):
+        client_id, legs, user_id = write
+        for leg, (key, head, highest_seq) in zip(legs, steps, strict=True):
             position += 1
-            key, head, highest_seq = step
             events = leg.events
+            size = size_of(events)
             numbered = _numbered(events, head.event_seq - len(events))
-            batch = _tuple_new(Batch, (head.version, client_id, write.user_id, now_ms, numbered))
+            batch = _tuple_new(Batch, (head.version, client_id, user_id, now_ms, numbered))
             staged = (key, FeedKind.WRITTEN, position, head, batch, client_id, highest_seq)
             self.staged.append(_tuple_new(Staged, staged))
-            self.bytes += size_of(events)
+            self.bytes += size
         return position
 
     def add_other(self, change: Trim | Delete, steps: Admitted, position: int) -> int:

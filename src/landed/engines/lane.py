@@ -173,15 +173,16 @@ class Lane:
     # --- judging
 
     def _submit_change(self, change: Mutation, done: Done) -> None:
+        arrivals = self._arrivals
         refusal: Refusal | None = None
         if not isinstance(change, Trim) and len(change.legs) != 1:
             refusal = misrouted(change, self._limits)
-        if refusal is None and self._arrivals.is_full():
+        if refusal is None and arrivals.is_full():
             refusal = Busy()
         if refusal is not None:
             done(refusal)
             return
-        if not self._arrivals.waiting:
+        if not arrivals.waiting:
             try:
                 self._judge(change, done, is_again=False)
             except Cold:
@@ -284,7 +285,8 @@ class Lane:
         if isinstance(change, Write):
             self._tail.accept(steps, change.client_id, group)
             self._position = group.add_write(change, steps, now_ms, self._position)
-            answer = Landed(tuple([step.head.version for step in steps]))
+            # Past the constructor, as in group.py: one for every write.
+            answer = tuple.__new__(Landed, (tuple([step[1].version for step in steps]),))
         else:
             self._tail.accept(steps, None, group)
             self._position = group.add_other(change, steps, self._position)

@@ -97,16 +97,17 @@ class AcceptedTail:
     def accept(self, steps: Admitted, client_id: ClientId | None, group: Group) -> None:
         """Put admitted steps ahead, as part of a group; ``client_id`` of a write, else None."""
         ahead, heads = self._ahead, group.heads
+        ahead_seqs, seqs = self._ahead_seqs, group.seqs
         for key, head, highest_seq in steps:
             packed = key.packed
             ahead[packed] = heads[packed] = head
             if client_id is None:
                 continue
             pair = (packed, client_id.int)
-            if self._ahead_seqs.get(pair, -1) < highest_seq:
-                self._ahead_seqs[pair] = highest_seq
-            if group.seqs.get(pair, -1) < highest_seq:
-                group.seqs[pair] = highest_seq
+            if ahead_seqs.get(pair, -1) < highest_seq:
+                ahead_seqs[pair] = highest_seq
+            if seqs.get(pair, -1) < highest_seq:
+                seqs[pair] = highest_seq
 
     def publish(self, group: Group, later: Sequence[Group]) -> None:
         """Make a durable group visible, all of it in this one call (log rules C2, M7)."""
@@ -135,16 +136,19 @@ class AcceptedTail:
                 if head is None or head.life is not Life.NEVER:
                     continue
                 mark = 0
-            marks[pair] = max(seq, mark)
+            marks[pair] = max(mark, seq)
         if not later:
             self._ahead_seqs.clear()
             return
-        for pair in seqs:
-            still = [group.seqs[pair] for group in later if pair in group.seqs]
-            if still:
-                self._ahead_seqs[pair] = max(still)
-            else:
-                del self._ahead_seqs[pair]
+        ahead = self._ahead_seqs
+        for pair, seq in seqs.items():
+            # A higher one in flight is of a later group, and stays the highest.
+            if ahead[pair] == seq:
+                still = [group.seqs[pair] for group in later if pair in group.seqs]
+                if still:
+                    ahead[pair] = max(still)
+                else:
+                    del ahead[pair]
 
     def roll_back(self) -> None:
         """Return to the visible state, as if nothing in flight had been sent (log rule C6)."""
