@@ -171,7 +171,7 @@ def test_two_workers_that_hold_one_event_run_its_handler_once(ledger_db: LedgerD
             (mine,) = await first.take(9)
             expire_leases(made)
             (yours,) = await second.take(9)
-            assert mine.row.outbox_id == yours.row.outbox_id
+            assert mine[0].row.outbox_id == yours[0].row.outbox_id
             await asyncio.gather(first.work(mine), second.work(yours))
 
         asyncio.run(both())
@@ -641,10 +641,14 @@ async def test_events_of_one_serial_key_are_handled_one_at_a_time_in_receipt_ord
 
         # Nobody works yet, so whatever a second claim got would be worked on beside the first.
         held = await asyncio.gather(*(agent.take(16) for agent in agents))
-        ids = sorted(job.event.id for jobs in held for job in jobs)
+        ids = sorted(job.event.id for groups in held for jobs in groups for job in jobs)
         assert ids == ["a1", "b1"], "the head of each key, and nothing behind it"
         await asyncio.gather(
-            *(agent.work(job) for agent, jobs in zip(agents, held, strict=True) for job in jobs)
+            *(
+                agent.work(jobs)
+                for agent, groups in zip(agents, held, strict=True)
+                for jobs in groups
+            )
         )
         while sum(await asyncio.gather(*(agent.run_once() for agent in agents))):
             pass

@@ -84,7 +84,7 @@ def _handle(c):
 
         def work(conn):
             effects.request(conn, c.books, intent)
-            assert outbox.mark_done(conn, c.books, [claim[0].subject_id]) == 1
+            assert len(outbox.mark_done(conn, c.books, [claim[0].subject_id])) == 1
             assert schedule.finish(conn, claim) == 1
 
         return work
@@ -115,7 +115,7 @@ def _handle(c):
         assert len(outbox.rows(conn, [claim.subject_id for claim in held])) == 5
 
     def hand_on(conn):
-        assert outbox.mark_done(conn, c.books, [h.subject_id for h in held], proof="ack") == 5
+        assert len(outbox.mark_done(conn, c.books, [h.subject_id for h in held], proof="ack")) == 5
         schedule.finish(conn, held)
 
     c.path("batch to hand on", take, hand_on)

@@ -429,7 +429,7 @@ def test_a_lease_that_ran_out_is_another_workers_and_its_old_holder_finishes_not
     (old,) = claim("old", -1)
     (new,) = claim("new", 60_000_000)
     assert claim("third", 60_000_000) == []
-    assert not ledger_db.transact(lambda conn: schedule.renew(conn, books, old))
+    assert not ledger_db.transact(lambda conn: schedule.renew(conn, books, [old]))
     assert not ledger_db.transact(lambda conn: schedule.rearm(conn, books, old, delay_us=0))
     assert ledger_db.transact(lambda conn: schedule.finish(conn, [old])) == 0
     assert lanes(ledger_db) == [LANE]

@@ -274,10 +274,10 @@ def test_a_claim_that_was_taken_over_is_neither_renewed_nor_finished(ledger_db):
     a = claim("a", -1)  # its lease is over
     b = claim("b", 60_000_000)
     assert b.token > a.token, "tokens only grow"
-    assert not ledger_db.transact(lambda conn: schedule.renew(conn, books, a))
+    assert not ledger_db.transact(lambda conn: schedule.renew(conn, books, [a]))
     assert ledger_db.transact(lambda conn: schedule.finish(conn, [a])) == 0
     assert not ledger_db.transact(lambda conn: schedule.rearm(conn, books, a, delay_us=0))
-    assert ledger_db.transact(lambda conn: schedule.renew(conn, books, b))
+    assert ledger_db.transact(lambda conn: schedule.renew(conn, books, [b]))
     assert ledger_db.transact(lambda conn: schedule.finish(conn, [b])) == 1
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, and_, case, exists, func, or_, select, update
+from sqlalchemy import Connection, Row, Update, and_, case, exists, func, or_, select, update
 
 from landed.effects.answer import (
     Abandoned,
@@ -35,10 +35,10 @@ from landed.effects.state import TERMINAL, Certainty, Reason, State
 from landed.effects.transitions import Happening, Kind, LateMove, decide, late_target
 from landed.records import settle
 from landed.records.answers import evidence_of, outcome_of
-from landed.records.each import BYTES, FLAG, ID, NUMBER, TEXT, Each, Values
 from landed.records.effects import EffectView, view, views
 from landed.records.ingest import ingest_mark
 from landed.records.late import end_late
+from landed.records.prepared import BYTES, FLAG, ID, NUMBER, TEXT, Each, Shape, Values
 from landed.records.session import Books
 from landed.records.tables import attempts, effects
 
@@ -104,9 +104,9 @@ def begin_all(
         for effect_id, (effect, contract) in tried.items()
     ]
     opened = {row.effect_id: row for row in _open(conn, books, rows)}
-    each = Each(conn, effect_id=ID, attempt_no=NUMBER, begun_at=NUMBER, worker=TEXT)
-    each.run(
-        each.insert(attempts),
+    _RECORD.run(
+        conn,
+        books,
         [
             {
                 "effect_id": effect_id,
@@ -142,16 +142,12 @@ def begin_all(
 
 def _open(conn: Connection, books: Books, rows: Sequence[Values]) -> Sequence[Row[Any]]:
     """Move effects to ``sending``; those whose guard no longer holds are left alone."""
-    at = books.at(conn)
+    # In one order everywhere, or two workers that meet could wait for each other.
+    return _OPEN.returned(conn, books, sorted(rows, key=lambda row: str(row["effect_id"])))
+
+
+def _opening(each: Shape) -> Update:
     older = effects.alias("older")
-    each = Each(
-        conn,
-        effect_id=ID,
-        state=TEXT,
-        attempt_no=NUMBER,
-        begin_before=NUMBER,
-        timeout_us=NUMBER,
-    )
     waits_for_older = and_(
         effects.c.order_policy == OrderPolicy.STRICT.value,
         exists().where(
@@ -161,7 +157,7 @@ def _open(conn: Connection, books: Books, rows: Sequence[Values]) -> Sequence[Ro
             older.c.state.not_in([state.value for state in TERMINAL]),
         ),
     )
-    statement = (
+    return (
         update(effects)
         .where(
             effects.c.effect_id == each["effect_id"],
@@ -169,8 +165,8 @@ def _open(conn: Connection, books: Books, rows: Sequence[Values]) -> Sequence[Ro
             effects.c.attempt_no == each["attempt_no"],
             effects.c.held_by.is_(None),
             effects.c.is_cancel_requested.is_(False),
-            or_(effects.c.not_after.is_(None), effects.c.not_after > at),
-            or_(each["begin_before"].is_(None), each["begin_before"] > at),
+            or_(effects.c.not_after.is_(None), effects.c.not_after > each.at),
+            or_(each["begin_before"].is_(None), each["begin_before"] > each.at),
             ~func.coalesce(waits_for_older, False),
         )
         .values(
@@ -178,10 +174,10 @@ def _open(conn: Connection, books: Books, rows: Sequence[Values]) -> Sequence[Ro
             attempt_no=effects.c.attempt_no + 1,
             reason=None,
             is_absence_final=False,
-            first_begun_at=func.coalesce(effects.c.first_begun_at, at),
-            last_begun_at=at,
-            first_sight_at=func.coalesce(effects.c.first_sight_at, at),
-            send_deadline=at + each["timeout_us"],
+            first_begun_at=func.coalesce(effects.c.first_begun_at, each.at),
+            last_begun_at=each.at,
+            first_sight_at=func.coalesce(effects.c.first_sight_at, each.at),
+            send_deadline=each.at + each["timeout_us"],
         )
         .returning(
             effects.c.effect_id,
@@ -192,8 +188,18 @@ def _open(conn: Connection, books: Books, rows: Sequence[Values]) -> Sequence[Ro
             effects.c.send_deadline,
         )
     )
-    # In one order everywhere, or two workers that meet could wait for each other.
-    return each.returned(statement, sorted(rows, key=lambda row: str(row["effect_id"])))
+
+
+_OPEN: Final = Each(
+    _opening, effect_id=ID, state=TEXT, attempt_no=NUMBER, begin_before=NUMBER, timeout_us=NUMBER
+)
+_RECORD: Final = Each(
+    lambda each: each.insert(attempts),
+    effect_id=ID,
+    attempt_no=NUMBER,
+    begun_at=NUMBER,
+    worker=TEXT,
+)
 
 
 def _begin_before(effect: EffectView, contract: Contract) -> int | None:
@@ -323,31 +329,6 @@ def overdue(conn: Connection, books: Books, *, limit: int) -> list[UUID]:
 
 def _close(conn: Connection, books: Books, answered: Sequence[Answered]) -> set[tuple[UUID, int]]:
     """Write answers to open attempts; returns which were open."""
-    each = Each(
-        conn,
-        effect_id=ID,
-        attempt_no=NUMBER,
-        outcome=TEXT,
-        answer_code=TEXT,
-        answer_digest=BYTES,
-        error=TEXT,
-    )
-    statement = (
-        update(attempts)
-        .where(
-            attempts.c.effect_id == each["effect_id"],
-            attempts.c.attempt_no == each["attempt_no"],
-            attempts.c.ended_at.is_(None),
-        )
-        .values(
-            ended_at=books.at(conn),
-            outcome=each["outcome"],
-            answer_code=each["answer_code"],
-            answer_digest=each["answer_digest"],
-            error=each["error"],
-        )
-        .returning(attempts.c.effect_id, attempts.c.attempt_no)
-    )
     rows = [
         {
             "effect_id": one.effect.effect_id,
@@ -357,7 +338,37 @@ def _close(conn: Connection, books: Books, answered: Sequence[Answered]) -> set[
         }
         for one in answered
     ]
-    return {(row.effect_id, row.attempt_no) for row in each.returned(statement, rows)}
+    return {(row.effect_id, row.attempt_no) for row in _CLOSE.returned(conn, books, rows)}
+
+
+def _closing(each: Shape) -> Update:
+    return (
+        update(attempts)
+        .where(
+            attempts.c.effect_id == each["effect_id"],
+            attempts.c.attempt_no == each["attempt_no"],
+            attempts.c.ended_at.is_(None),
+        )
+        .values(
+            ended_at=each.at,
+            outcome=each["outcome"],
+            answer_code=each["answer_code"],
+            answer_digest=each["answer_digest"],
+            error=each["error"],
+        )
+        .returning(attempts.c.effect_id, attempts.c.attempt_no)
+    )
+
+
+_CLOSE: Final = Each(
+    _closing,
+    effect_id=ID,
+    attempt_no=NUMBER,
+    outcome=TEXT,
+    answer_code=TEXT,
+    answer_digest=BYTES,
+    error=TEXT,
+)
 
 
 class _Target(NamedTuple):
@@ -401,44 +412,6 @@ def _target(one: Answered) -> _Target:
 def _move(conn: Connection, books: Books, answered: Sequence[Answered]) -> dict[UUID, State]:
     """Write what the table says of answers to open attempts; left out: what has moved meanwhile."""
     targets = {one.effect.effect_id: _target(one) for one in answered}
-    at = books.at(conn)
-    each = Each(
-        conn,
-        effect_id=ID,
-        attempt_no=NUMBER,
-        has_late_success=FLAG,
-        to=TEXT,
-        doubt_from=NUMBER,
-        reason=TEXT,
-        forgets_sight=FLAG,
-        recipient_ref=TEXT,
-        certainty=TEXT,
-        result=BYTES,
-        result_digest=BYTES,
-    )
-    is_settled = each["certainty"].is_not(None)
-    statement = (
-        update(effects)
-        .where(
-            effects.c.effect_id == each["effect_id"],
-            effects.c.state == State.SENDING.value,
-            effects.c.attempt_no == each["attempt_no"],
-            effects.c.has_late_success == each["has_late_success"],
-        )
-        .values(
-            state=each["to"],
-            doubt_from=each["doubt_from"],
-            reason=each["reason"],
-            first_sight_at=case((each["forgets_sight"], None), else_=effects.c.first_sight_at),
-            recipient_ref=func.coalesce(each["recipient_ref"], effects.c.recipient_ref),
-            certainty=func.coalesce(each["certainty"], effects.c.certainty),
-            result=func.coalesce(each["result"], effects.c.result),
-            result_digest=func.coalesce(each["result_digest"], effects.c.result_digest),
-            settled_at=case((is_settled, at), else_=effects.c.settled_at),
-            settled_mark=case((is_settled, ingest_mark()), else_=effects.c.settled_mark),
-        )
-        .returning(effects.c.effect_id)
-    )
     rows = [
         {
             "effect_id": one.effect.effect_id,
@@ -455,7 +428,7 @@ def _move(conn: Connection, books: Books, answered: Sequence[Answered]) -> dict[
         }
         for one, target in ((one, targets[one.effect.effect_id]) for one in answered)
     ]
-    written = {row.effect_id for row in each.returned(statement, rows)}
+    written = {row.effect_id for row in _MOVE.returned(conn, books, rows)}
     moved = {effect_id: targets[effect_id].to for effect_id in targets if effect_id in written}
     settle.after_moves(
         conn,
@@ -469,6 +442,48 @@ def _move(conn: Connection, books: Books, answered: Sequence[Answered]) -> dict[
         ],
     )
     return moved
+
+
+def _moving(each: Shape) -> Update:
+    is_settled = each["certainty"].is_not(None)
+    return (
+        update(effects)
+        .where(
+            effects.c.effect_id == each["effect_id"],
+            effects.c.state == State.SENDING.value,
+            effects.c.attempt_no == each["attempt_no"],
+            effects.c.has_late_success == each["has_late_success"],
+        )
+        .values(
+            state=each["to"],
+            doubt_from=each["doubt_from"],
+            reason=each["reason"],
+            first_sight_at=case((each["forgets_sight"], None), else_=effects.c.first_sight_at),
+            recipient_ref=func.coalesce(each["recipient_ref"], effects.c.recipient_ref),
+            certainty=func.coalesce(each["certainty"], effects.c.certainty),
+            result=func.coalesce(each["result"], effects.c.result),
+            result_digest=func.coalesce(each["result_digest"], effects.c.result_digest),
+            settled_at=case((is_settled, each.at), else_=effects.c.settled_at),
+            settled_mark=case((is_settled, ingest_mark()), else_=effects.c.settled_mark),
+        )
+        .returning(effects.c.effect_id)
+    )
+
+
+_MOVE: Final = Each(
+    _moving,
+    effect_id=ID,
+    attempt_no=NUMBER,
+    has_late_success=FLAG,
+    to=TEXT,
+    doubt_from=NUMBER,
+    reason=TEXT,
+    forgets_sight=FLAG,
+    recipient_ref=TEXT,
+    certainty=TEXT,
+    result=BYTES,
+    result_digest=BYTES,
+)
 
 
 def _certainty(effect: EffectView, answer: AttemptAnswer) -> Certainty:

@@ -6,12 +6,14 @@ row count is checked (rule SM-1), towards a state that ``effects.transitions`` n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, RowMapping, event, literal, select, update
+from sqlalchemy.types import TypeEngine
 
 from landed.effects.doubt import Doubt
 from landed.effects.identity import idempotency_key
@@ -24,8 +26,8 @@ from landed.errors import (
 )
 from landed.fingerprint import Fingerprint
 from landed.records import orders, origins, schedule
-from landed.records.each import among
-from landed.records.session import Books, is_postgres
+from landed.records.prepared import BYTES, FLAG, ID, NUMBER, TEXT, Each, Insert, Prepared, Shape
+from landed.records.session import Books
 from landed.records.tables import effect_causes, effects
 
 Ordered = orders.Ordered
@@ -80,10 +82,75 @@ class Requested(NamedTuple):
     is_created: bool
 
 
-def request(conn: Connection, books: Books, intent: Intent) -> Requested:
+class NotNewError(Exception):
+    """Of what was gathered something is not new after all: roll back, and ask for it one by one."""
+
+
+class Gathered:
+    """New effects of several handlers, written together at the end of their transaction.
+
+    Each is taken to be new, and answered so. ``write`` finds out, and then nothing of it may be kept.
+    """
+
+    def __init__(self) -> None:
+        self._new: dict[bytes, tuple[Mapping[str, object], Cause, schedule.Work]] = {}
+        self._is_spoiled = False
+
+    def takes(self, digest: bytes) -> bool:
+        """Whether an effect may be one of these: the second one of a key is not new."""
+        return digest not in self._new
+
+    def add(self, values: Mapping[str, object], cause: Cause, work: schedule.Work) -> None:
+        """One new effect."""
+        self._new[values["key_digest"]] = (values, cause, work)  # type: ignore[index]  # a digest
+
+    @contextmanager
+    def watching(self, conn: Connection) -> Iterator[None]:
+        """Within the block, a savepoint spoils it: what it takes back may have been gathered (EF-10)."""
+
+        def _look(*seen: Any) -> None:
+            if str(seen[2]).lstrip()[:9].upper() == "SAVEPOINT":
+                self._is_spoiled = True
+                raise NotNewError("a savepoint is set while effects are gathered")
+
+        event.listen(conn, "before_cursor_execute", _look)
+        try:
+            yield
+        finally:
+            event.remove(conn, "before_cursor_execute", _look)
+
+    def write(self, conn: Connection, books: Books) -> None:
+        """Write them all.
+
+        Raises:
+            NotNewError: one of them was there already; the transaction must be rolled back.
+        """
+        new = list(self._new.values())
+        inserted = _INSERT_EACH.run(conn, books, [values for values, _, _ in new])
+        if self._is_spoiled or inserted != len(new):
+            raise NotNewError("an effect that was taken for new is known")
+        _follow(conn, books, [(cause, work) for _, cause, work in new])
+
+
+def _follow(conn: Connection, books: Books, new: Sequence[tuple[Cause, schedule.Work]]) -> None:
+    """What a new effect brings with it: its cause, and its place on the schedule."""
+    _add_causes(conn, books, [(work.subject_id, cause) for cause, work in new])
+    schedule.put(conn, books, [work for _, work in new])
+
+
+def request(
+    conn: Connection, books: Books, intent: Intent, *, gathered: Gathered | None = None
+) -> Requested:
     """Find or create the one effect for a key, before any external call can exist (rule EF-1).
 
     Transaction: effect, cause, order head and schedule row, or nothing; inside the caller's.
+
+    Args:
+        conn: inside a transaction.
+        books: the ledger's.
+        intent: what is asked for.
+        gathered: takes a new effect, to be written at the end of the transaction by whoever commits
+            it; None writes it now.
 
     Raises:
         PayloadMismatchError: the key is known with another payload; nothing was written.
@@ -116,18 +183,13 @@ def request(conn: Connection, books: Books, intent: Intent) -> Requested:
         "version": version,
         "order_policy": None if intent.order is None else intent.order.policy.value,
         "is_behind_head": placed is not None and placed.is_behind_head,
-        "state": State.PENDING.value,
-        "is_absence_final": False,
-        "has_late_success": False,
-        "is_contradicted": False,
-        "is_cancel_requested": False,
         "not_after": intent.not_after_us,
         "correlation": intent.correlation,
         "supersedes": intent.supersedes,
         "origin": intent.cause.origin,
-        "created_at": books.at(conn),
     }
-    if not _insert_once(conn, values):
+    is_gathered = gathered is not None and intent.order is None and gathered.takes(digest)
+    if not is_gathered and not _insert_once(conn, books, values):
         found = _by_digest(conn, digest)
         assert found is not None, (
             "a row that hindered an insert can be read in the same transaction"
@@ -137,21 +199,19 @@ def request(conn: Connection, books: Books, intent: Intent) -> Requested:
         orders.record_place(
             conn, intent.order, version, effect_id, is_newest=not placed.is_behind_head
         )
-    _add_cause(conn, books, effect_id, intent.cause)
     origins.count_effect(conn, intent.cause.origin)
-    schedule.put(
-        conn,
-        books,
-        [
-            schedule.Work(
-                effect_lane(intent.recipient),
-                EFFECT,
-                effect_id,
-                group_key=_group(intent.order),
-                group_seq=version if _group(intent.order) else None,
-            )
-        ],
+    group = _group(intent.order)
+    work = schedule.Work(
+        effect_lane(intent.recipient),
+        EFFECT,
+        effect_id,
+        group_key=group,
+        group_seq=version if group else None,
     )
+    if gathered is not None and is_gathered:
+        gathered.add(values, intent.cause, work)
+    else:
+        _follow(conn, books, [(intent.cause, work)])
     return Requested(effect_id, intent.effect_key, recipient_key, State.PENDING, is_created=True)
 
 
@@ -253,11 +313,7 @@ def views(conn: Connection, effect_ids: list[UUID]) -> list[EffectView]:
     """Read several effects in one statement, in no particular order."""
     if not effect_ids:
         return []
-    rows = conn.execute(
-        select(*(effects.c[name] for name in _COLUMNS)).where(
-            among(conn, effects.c.effect_id, effect_ids)
-        )
-    )
+    rows = _VIEWS.execute(conn, ids=effect_ids)
     return [_view(row) for row in rows.mappings()]
 
 
@@ -287,22 +343,68 @@ def moved(conn: Connection, effect: EffectView, to: State, values: dict[str, obj
     return result.rowcount == 1
 
 
-def _insert_once(conn: Connection, values: dict[str, object]) -> bool:
-    dialect = postgresql if is_postgres(conn.dialect) else sqlite
-    inserted = conn.execute(
-        dialect.insert(effects)
-        .values(**values)
-        .on_conflict_do_nothing(index_elements=["key_digest"])
-        .returning(effects.c.effect_id)
+def _insert_once(conn: Connection, books: Books, values: Mapping[str, object]) -> bool:
+    return _INSERT.execute(conn, books, **values).first() is not None
+
+
+def _inserting(shape: Shape) -> Insert:
+    return shape.insert(
+        effects,
+        state=literal(State.PENDING.value, TEXT),
+        is_absence_final=literal(value=False),
+        has_late_success=literal(value=False),
+        is_contradicted=literal(value=False),
+        is_cancel_requested=literal(value=False),
+        created_at=shape.at,
+    ).on_conflict_do_nothing(index_elements=["key_digest"])
+
+
+_NEW: Final[Mapping[str, TypeEngine[Any]]] = {
+    "effect_id": ID,
+    "recipient": TEXT,
+    "effect_type": TEXT,
+    "effect_key": TEXT,
+    "key_digest": BYTES,
+    "payload": BYTES,
+    "payload_form": TEXT,
+    "fingerprint": BYTES,
+    "idempotency_key": ID,
+    "contract_digest": BYTES,
+    "order_domain": TEXT,
+    "order_key": TEXT,
+    "version": NUMBER,
+    "order_policy": TEXT,
+    "is_behind_head": FLAG,
+    "not_after": NUMBER,
+    "correlation": TEXT,
+    "supersedes": ID,
+    "origin": TEXT,
+}
+_INSERT: Final = Prepared(lambda shape: _inserting(shape).returning(effects.c.effect_id), **_NEW)
+_INSERT_EACH: Final = Each(_inserting, **_NEW)
+_VIEWS: Final = Prepared(
+    lambda shape: select(*(effects.c[name] for name in _COLUMNS)).where(
+        shape.among(effects.c.effect_id, "ids")
     )
-    return inserted.first() is not None
+)
+_BY_DIGEST: Final = Prepared(
+    lambda shape: select(*(effects.c[name] for name in _COLUMNS)).where(
+        effects.c.key_digest == shape["digest"]
+    ),
+    digest=BYTES,
+)
+_CAUSE: Final = Each(
+    lambda each: each.insert(effect_causes, requested_at=each.at).on_conflict_do_nothing(),
+    effect_id=ID,
+    cause_kind=TEXT,
+    cause_id=TEXT,
+    handler=TEXT,
+    origin=TEXT,
+)
 
 
 def _by_digest(conn: Connection, digest: bytes) -> RowMapping | None:
-    rows = conn.execute(
-        select(*(effects.c[name] for name in _COLUMNS)).where(effects.c.key_digest == digest)
-    )
-    return rows.mappings().first()
+    return _BY_DIGEST.execute(conn, digest=digest).mappings().first()
 
 
 def _found(conn: Connection, books: Books, intent: Intent, row: RowMapping) -> Requested:
@@ -310,7 +412,7 @@ def _found(conn: Connection, books: Books, intent: Intent, row: RowMapping) -> R
         raise PayloadMismatchError(
             intent.effect_key, recorded=row["fingerprint"], requested=intent.fingerprint.digest
         )
-    _add_cause(conn, books, row["effect_id"], intent.cause)
+    _add_causes(conn, books, [(row["effect_id"], intent.cause)])
     return Requested(
         row["effect_id"],
         intent.effect_key,
@@ -320,19 +422,20 @@ def _found(conn: Connection, books: Books, intent: Intent, row: RowMapping) -> R
     )
 
 
-def _add_cause(conn: Connection, books: Books, effect_id: UUID, cause: Cause) -> None:
-    dialect = postgresql if is_postgres(conn.dialect) else sqlite
-    conn.execute(
-        dialect.insert(effect_causes)
-        .values(
-            effect_id=effect_id,
-            cause_kind=cause.kind,
-            cause_id=cause.id,
-            handler=cause.handler,
-            requested_at=books.at(conn),
-            origin=cause.origin,
-        )
-        .on_conflict_do_nothing()
+def _add_causes(conn: Connection, books: Books, added: Sequence[tuple[UUID, Cause]]) -> None:
+    _CAUSE.run(
+        conn,
+        books,
+        [
+            {
+                "effect_id": effect_id,
+                "cause_kind": cause.kind,
+                "cause_id": cause.id,
+                "handler": cause.handler,
+                "origin": cause.origin,
+            }
+            for effect_id, cause in added
+        ],
     )
 
 

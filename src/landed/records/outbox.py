@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.records import schedule
-from landed.records.each import among
+from landed.records.prepared import BYTES, ID, NUMBER, TEXT, Each, Prepared
 from landed.records.session import Books, is_postgres
 from landed.records.tables import order_heads, outbox
 
@@ -71,10 +71,10 @@ def add(conn: Connection, books: Books, messages: Sequence[Message]) -> list[UUI
     """
     if not messages:
         return []
-    at = books.at(conn)
     ids = [books.new_id() for _ in messages]
-    conn.execute(
-        insert(outbox).values(created_at=at),
+    _ADD.run(
+        conn,
+        books,
         [
             {
                 "outbox_id": outbox_id,
@@ -157,30 +157,70 @@ def rows(conn: Connection, outbox_ids: Sequence[UUID]) -> list[Row]:
     """Read rows, in no particular order."""
     if not outbox_ids:
         return []
-    found = conn.execute(
-        select(*(outbox.c[name] for name in Row._fields)).where(
-            among(conn, outbox.c.outbox_id, outbox_ids)
-        )
+    return [Row._make(row) for row in _ROWS.execute(conn, ids=outbox_ids)]
+
+
+_ADD: Final = Each(
+    lambda each: each.insert(outbox, created_at=each.at),
+    outbox_id=ID,
+    kind=TEXT,
+    destination=TEXT,
+    message_id=TEXT,
+    cause_kind=TEXT,
+    cause_id=ID,
+    type=TEXT,
+    order_domain=TEXT,
+    order_key=TEXT,
+    order_seq=NUMBER,
+    headers=TEXT,
+    body=BYTES,
+    origin=TEXT,
+)
+_ROWS: Final = Prepared(
+    lambda shape: select(*(outbox.c[name] for name in Row._fields)).where(
+        shape.among(outbox.c.outbox_id, "ids")
     )
-    return [Row(*row) for row in found]
+)
+_DONE: Final = Prepared(
+    lambda shape: (
+        update(outbox)
+        .where(shape.among(outbox.c.outbox_id, "ids"), outbox.c.state == "queued")
+        .values(state="done", done_at=shape.at, proof=shape["proof"], last_error=None)
+        .returning(outbox.c.outbox_id)
+    ),
+    proof=TEXT,
+)
+_HANDED_ON: Final = Each(
+    lambda each: (
+        update(outbox)
+        .where(outbox.c.outbox_id == each["outbox_id"], outbox.c.state == "queued")
+        .values(state="done", done_at=each.at, proof=each["proof"], last_error=None)
+    ),
+    outbox_id=ID,
+    proof=TEXT,
+)
 
 
 def mark_done(
-    conn: Connection, books: Books, outbox_ids: Sequence[UUID], *, proof: str | None = None
-) -> int:
-    """Mark rows done, with the proof of their hand-off; returns how many were still queued.
+    conn: Connection, books: Books, outbox_ids: Collection[UUID], *, proof: str | None = None
+) -> set[UUID]:
+    """Mark rows done, all with the same proof; returns those that were still queued.
 
-    A row that was done before (an earlier commit whose answer was lost) is not counted: the caller
-    rolls its work back (rule HN-2).
+    A row that was done before (an earlier commit whose answer was lost) is not among them: its work
+    is not done again (rule HN-2).
     """
     if not outbox_ids:
-        return 0
-    result = conn.execute(
-        update(outbox)
-        .where(outbox.c.outbox_id.in_(outbox_ids), outbox.c.state == "queued")
-        .values(state="done", done_at=books.at(conn), proof=proof, last_error=None)
+        return set()
+    return set(_DONE.execute(conn, books, ids=list(outbox_ids), proof=proof).scalars())
+
+
+def mark_handed_on(conn: Connection, books: Books, proofs: Mapping[UUID, str]) -> int:
+    """Mark rows done, each with the proof of its hand-off; returns how many were still queued."""
+    return _HANDED_ON.run(
+        conn,
+        books,
+        [{"outbox_id": row, "proof": proof} for row, proof in sorted(proofs.items())],
     )
-    return result.rowcount
 
 
 def note_failure(conn: Connection, outbox_id: UUID, error: str, *, is_counted: bool = True) -> None:

@@ -7,13 +7,15 @@ may act or has acted (invariants I-8, I-9). Losing every row costs a rebuild and
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    Update,
+    and_,
     delete,
     exists,
     insert,
@@ -22,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from landed.records.each import ID, NUMBER, TEXT, Each, among
+from landed.records.prepared import ID, NUMBER, TEXT, Each, Prepared, Shape
 from landed.records.session import Books, is_postgres
 from landed.records.tables import schedule
 
@@ -57,21 +59,9 @@ def put(conn: Connection, books: Books, works: Sequence[Work]) -> None:
     """Put work on the schedule; work that is there already is left as it is."""
     if not works:
         return
-    each = Each(
+    _PUT.run(
         conn,
-        work_id=ID,
-        lane=TEXT,
-        kind=TEXT,
-        subject_id=ID,
-        group_key=TEXT,
-        group_seq=NUMBER,
-        after_us=NUMBER,
-    )
-    statement = each.insert(
-        schedule, ready_at=books.at(conn) + each["after_us"]
-    ).on_conflict_do_nothing()
-    each.run(
-        statement,
+        books,
         [
             {
                 "work_id": books.new_id(),
@@ -101,8 +91,18 @@ def claim(
     A row is due if its time has come and nobody holds it; of a group only the head is (rule OB-7).
     Transaction: TX-CLAIM, lease fields and nothing else.
     """
-    at = books.at(conn)
     token = books.new_id()
+    claimed = _CLAIM.execute(
+        conn, books, lane=lane, owner=owner, token=token, limit=limit, lease_us=lease_us
+    )
+    rows: Sequence[Row[tuple[UUID, str, str, UUID, int, int]]] = claimed.all()
+    return [
+        Claim(row.work_id, row.lane, row.kind, row.subject_id, row.claims, token)
+        for row in sorted(rows, key=lambda row: row.ready_at)
+    ]
+
+
+def _claiming(shape: Shape) -> Update:
     other = schedule.alias("other")
     is_head = or_(
         schedule.c.group_key.is_(None),
@@ -115,16 +115,16 @@ def claim(
     due = (
         select(schedule.c.work_id)
         .where(
-            schedule.c.lane == lane,
-            schedule.c.ready_at <= at,
-            or_(schedule.c.lease_until.is_(None), schedule.c.lease_until < at),
+            schedule.c.lane == shape["lane"],
+            schedule.c.ready_at <= shape.at,
+            or_(schedule.c.lease_until.is_(None), schedule.c.lease_until < shape.at),
             is_head,
         )
         .order_by(schedule.c.ready_at)
-        .limit(limit)
+        .limit(shape["limit"])
     )
     chosen: ColumnElement[bool]
-    if is_postgres(conn.dialect):
+    if shape.is_postgres:
         # Materialised, or the planner may run the inner select again and claim past the limit.
         locked = (
             due.with_for_update(skip_locked=True, of=schedule)
@@ -134,13 +134,13 @@ def claim(
         chosen = schedule.c.work_id.in_(select(locked.c.work_id))
     else:
         chosen = schedule.c.work_id.in_(due)
-    claimed = conn.execute(
+    return (
         update(schedule)
         .where(chosen)
         .values(
-            lease_owner=owner,
-            lease_token=token,
-            lease_until=at + lease_us,
+            lease_owner=shape["owner"],
+            lease_token=shape["token"],
+            lease_until=shape.at + shape["lease_us"],
             claims=schedule.c.claims + 1,
         )
         .returning(
@@ -152,11 +152,6 @@ def claim(
             schedule.c.ready_at,
         )
     )
-    rows: Sequence[Row[tuple[UUID, str, str, UUID, int, int]]] = claimed.all()
-    return [
-        Claim(row.work_id, row.lane, row.kind, row.subject_id, row.claims, token)
-        for row in sorted(rows, key=lambda row: row.ready_at)
-    ]
 
 
 def finish(conn: Connection, claims: Sequence[Claim]) -> int:
@@ -166,13 +161,48 @@ def finish(conn: Connection, claims: Sequence[Claim]) -> int:
     """
     if not claims:
         return 0
-    result = conn.execute(
-        delete(schedule).where(
-            among(conn, schedule.c.work_id, [claim.work_id for claim in claims]),
-            among(conn, schedule.c.lease_token, {claim.token for claim in claims}),
-        )
+    return _FINISH.execute(conn, **_ours(claims)).rowcount
+
+
+def _ours(claims: Sequence[Claim]) -> dict[str, Any]:
+    return {
+        "works": [claim.work_id for claim in claims],
+        "tokens": list({claim.token for claim in claims}),
+    }
+
+
+def _are_ours(shape: Shape) -> ColumnElement[bool]:
+    return and_(
+        shape.among(schedule.c.work_id, "works"), shape.among(schedule.c.lease_token, "tokens")
     )
-    return result.rowcount
+
+
+_PUT: Final = Each(
+    lambda each: each.insert(
+        schedule, ready_at=each.at + each["after_us"]
+    ).on_conflict_do_nothing(),
+    work_id=ID,
+    lane=TEXT,
+    kind=TEXT,
+    subject_id=ID,
+    group_key=TEXT,
+    group_seq=NUMBER,
+    after_us=NUMBER,
+)
+_CLAIM: Final = Prepared(_claiming, lane=TEXT, owner=TEXT, token=ID, limit=NUMBER, lease_us=NUMBER)
+_FINISH: Final = Prepared(lambda shape: delete(schedule).where(_are_ours(shape)))
+_RENEW: Final = Prepared(
+    lambda shape: (
+        update(schedule).where(_are_ours(shape)).values(lease_until=shape.at + shape["lease_us"])
+    ),
+    lease_us=NUMBER,
+)
+_DROP: Final = Prepared(
+    lambda shape: delete(schedule).where(
+        schedule.c.kind == shape["kind"], shape.among(schedule.c.subject_id, "subjects")
+    ),
+    kind=TEXT,
+)
 
 
 def rearm(
@@ -197,14 +227,13 @@ def rearm(
     return result.rowcount == 1
 
 
-def renew(conn: Connection, books: Books, claim: Claim, *, lease_us: int = LEASE_US) -> bool:
-    """Hold on to a claim for longer; False if somebody else holds it by now (case BC-22)."""
-    result = conn.execute(
-        update(schedule)
-        .where(schedule.c.work_id == claim.work_id, schedule.c.lease_token == claim.token)
-        .values(lease_until=books.at(conn) + lease_us)
-    )
-    return result.rowcount == 1
+def renew(
+    conn: Connection, books: Books, claims: Sequence[Claim], *, lease_us: int = LEASE_US
+) -> int:
+    """Hold on to claims for longer; returns how many are still ours (case BC-22, rule CL-5)."""
+    if not claims:
+        return 0
+    return _RENEW.execute(conn, books, lease_us=lease_us, **_ours(claims)).rowcount
 
 
 def move(
@@ -256,11 +285,7 @@ def drop(conn: Connection, *, kind: str, subject_id: UUID) -> None:
 def drop_all(conn: Connection, *, kind: str, subject_ids: Collection[UUID]) -> None:
     """Nothing is left to do for several subjects."""
     if subject_ids:
-        conn.execute(
-            delete(schedule).where(
-                schedule.c.kind == kind, among(conn, schedule.c.subject_id, subject_ids)
-            )
-        )
+        _DROP.execute(conn, kind=kind, subjects=list(subject_ids))
 
 
 class Rebuilt(NamedTuple):

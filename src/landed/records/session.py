@@ -40,6 +40,10 @@ BUSY_TIMEOUT_MS: Final = 5_000
 RETRIES_MAX: Final = 5
 """Serialization failures and deadlocks of our own transactions are tried again this often."""
 _MICROS: Final = 1_000
+DATABASE_CLOCK: Final[ColumnElement[int]] = literal_column(
+    "(extract(epoch from clock_timestamp()) * 1000000)::bigint", BigInteger
+)
+"""Microseconds since 1970, by PostgreSQL's own clock."""
 
 _UUID_PARTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 
@@ -67,9 +71,7 @@ class Books:
         transaction). SQLite: this process's clock, as a bound parameter (design decision 25).
         """
         if is_postgres(conn.dialect):
-            return literal_column(
-                "(extract(epoch from clock_timestamp()) * 1000000)::bigint", BigInteger
-            )
+            return DATABASE_CLOCK
         return literal(self.now_us(), BigInteger)
 
     def now_us(self) -> int:
@@ -176,7 +178,13 @@ def raise_durability(conn: Connection) -> None:
         )
 
 
-def transact(engine: Engine, work: Callable[[Connection], T], *, is_durable: bool = True) -> T:
+def transact(
+    engine: Engine,
+    work: Callable[[Connection], T],
+    *,
+    is_durable: bool = True,
+    tries_max: int = RETRIES_MAX,
+) -> T:
     """Run one transaction and commit it: the only place in the product that commits records.
 
     Serialization failures and deadlocks are tried again, since nothing of them was kept. Anything
@@ -186,7 +194,7 @@ def transact(engine: Engine, work: Callable[[Connection], T], *, is_durable: boo
     Raises:
         StorageError: the database failed.
     """
-    for attempt in range(1, RETRIES_MAX + 1):
+    for attempt in range(1, tries_max + 1):
         is_committing = False
         try:
             with engine.connect() as conn, conn.begin() as transaction:
@@ -197,11 +205,11 @@ def transact(engine: Engine, work: Callable[[Connection], T], *, is_durable: boo
                 transaction.commit()
                 return result
         except RetryTransactionError:
-            if attempt == RETRIES_MAX:
+            if attempt == tries_max:
                 raise
         except DBAPIError as e:
             is_lost = is_committing and _is_commit_answer_lost(e)
-            if is_retryable(e) and not is_lost and attempt < RETRIES_MAX:
+            if is_retryable(e) and not is_lost and attempt < tries_max:
                 continue
             raise StorageError(
                 f"the database failed: {_first_line(e)}",

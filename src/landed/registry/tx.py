@@ -5,6 +5,7 @@ Nothing here commits, rolls back, opens a savepoint or keeps state that outlives
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from landed.effects.contract import Contract
 from landed.effects.identity import EFFECT_KEY_CHARS_MAX
 from landed.effects.order import Order
 from landed.effects.state import State
@@ -55,6 +57,7 @@ class Tx:
         cause: effects.Cause,
         event: Event[Any] | None = None,
         session: Session | None = None,
+        gathered: effects.Gathered | None = None,
     ) -> None:
         self.conn = conn
         self._session = session
@@ -62,6 +65,7 @@ class Tx:
         self._registry = registry
         self._cause = cause
         self._event = event
+        self._gathered = gathered
 
     @property
     def session(self) -> Session:
@@ -106,7 +110,11 @@ class Tx:
             RetryTransactionError: run your whole transaction again.
         """
         intent = self._intent(effect_type, key, payload, order, not_after, correlation)
-        return self._found(self._run(lambda: effects.request(self.conn, self._books, intent)))
+        return self._found(
+            self._run(
+                lambda: effects.request(self.conn, self._books, intent, gathered=self._gathered)
+            )
+        )
 
     def revise(
         self,
@@ -233,7 +241,7 @@ class Tx:
             effect_key=key,
             payload=body,
             fingerprint=fingerprint,
-            contract_digest=effect_type.contract.digest(),
+            contract_digest=_digest_of(effect_type.contract),
             cause=self._cause,
             order=placed,
             not_after_us=None if not_after is None else _micros(not_after),
@@ -267,6 +275,12 @@ class Tx:
             requested.is_created,
             requested.state,
         )
+
+
+@functools.cache
+def _digest_of(contract: Contract) -> bytes:
+    """Computed once: contracts are few, and never change."""
+    return contract.digest()
 
 
 def _micros(moment: datetime) -> int:

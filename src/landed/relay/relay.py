@@ -18,7 +18,9 @@ from sqlalchemy import Connection, Engine
 from landed.errors import StorageError
 from landed.facts import Note, forget
 from landed.records import lanes, outbox, reviews, schedule
-from landed.records.session import Books, jittered_us, transact
+from landed.records.leases import TAKEOVER_S, Leases
+from landed.records.session import Books, jittered_us
+from landed.records.turns import Turns
 from landed.registry import Registry
 from landed.relay.alerts import Everywhere
 from landed.relay.port import (
@@ -32,7 +34,6 @@ from landed.relay.port import (
 )
 from landed.relay.sinks.log import LogSink
 
-_LEASE_MARGIN_S: Final = 15.0
 _BACKOFF_EXPONENT_MAX: Final = 32
 
 
@@ -40,10 +41,14 @@ _BACKOFF_EXPONENT_MAX: Final = 32
 class Pace:
     """How hand-offs go. Times in the unit of their name."""
 
-    batch: int = 64
+    batch: int = 100
+    """Claimed at most at once."""
     concurrency: int = 16
+    """Handed on at once."""
     timeout_s: float = 20.0
     """One hand-off. Longer than a sink's own limit, so that the sink's answer comes first."""
+    takeover_s: float = TAKEOVER_S
+    """How soon others take up the work of a worker that was killed; its leases are renewed till then."""
     tries_max: int = 40
     """Failures before a message is set aside; with these delays, after more than a day."""
     backoff_us: int = 1_000_000
@@ -71,10 +76,11 @@ class Relay:
         note: Note = forget,
         pace: Pace | None = None,
         is_skipping: bool = False,
+        turns: Turns | None = None,
     ) -> None:
         self.name = lane
         self.lane = lane
-        self._engine = engine
+        self._turns = Turns(engine) if turns is None else turns
         self._books = books
         self._sink = sink
         self._owner = owner
@@ -84,12 +90,20 @@ class Relay:
         self._is_skipping = is_skipping
         self._slots = asyncio.Semaphore(self._pace.concurrency)
         self._paused_until_ms = 0.0
+        self._leases = Leases(self._turns, books, lease_s=self._pace.takeover_s)
 
     async def run_once(self) -> int:
         """Claim what is due, hand it on, record each proof; returns how many were claimed."""
         if self._books.clock.monotonic_ms() < self._paused_until_ms:
             return 0
-        claimed = await asyncio.to_thread(transact, self._engine, self._claim, is_durable=False)
+        claimed = await self._turns.transact(self._claim, is_durable=False)
+        if claimed:
+            self._leases.hold([claim for claim, _ in claimed])
+            async with self._leases.kept():
+                await self._hand_all_on(claimed)
+        return len(claimed)
+
+    async def _hand_all_on(self, claimed: Sequence[tuple[schedule.Claim, outbox.Row]]) -> None:
         pending = {asyncio.ensure_future(self._hand_on(claim, row)) for claim, row in claimed}
         try:
             while pending:
@@ -99,7 +113,7 @@ class Relay:
         finally:
             for task in pending:
                 task.cancel()
-        return len(claimed)
+            self._leases.let_go([claim for claim, _ in claimed])
 
     async def close(self) -> None:
         """Let go of the sink's connections."""
@@ -108,14 +122,13 @@ class Relay:
     def _claim(self, conn: Connection) -> list[tuple[schedule.Claim, outbox.Row]]:
         if lanes.why_stopped(conn, self.lane) is not None:
             return []
-        lease_us = int((self._pace.timeout_s + _LEASE_MARGIN_S) * 1_000_000)
         claims = schedule.claim(
             conn,
             self._books,
             lane=self.lane,
             owner=self._owner,
-            limit=min(self._pace.batch, self._pace.concurrency),
-            lease_us=lease_us,
+            limit=self._pace.batch,
+            lease_us=int(self._pace.takeover_s * 1_000_000),
         )
         rows = {row.outbox_id: row for row in outbox.rows(conn, [c.subject_id for c in claims])}
         claimed = []
@@ -164,7 +177,7 @@ class Relay:
 
     async def _record(self, sent: Sequence[_Sent]) -> None:
         try:
-            await asyncio.to_thread(transact, self._engine, lambda conn: self._write(conn, sent))
+            await self._turns.transact(lambda conn: self._write(conn, sent))
         except StorageError as e:
             # The leases end, and the same messages go out again.
             self._note("relay.unrecorded", {"lane": self.lane, "why": str(e)})
@@ -178,11 +191,17 @@ class Relay:
                 self._paused_until_ms = max(self._paused_until_ms, until_ms)
 
     def _write(self, conn: Connection, sent: Sequence[_Sent]) -> None:
+        taken = {
+            claim: (row.outbox_id, json.dumps(handed.proof))
+            for claim, row, handed in sent
+            if isinstance(handed, Taken)
+        }
+        outbox.mark_handed_on(conn, self._books, dict(taken.values()))
+        schedule.finish(conn, list(taken))
         for claim, row, handed in sent:
             match handed:
-                case Taken(proof=proof):
-                    outbox.mark_done(conn, self._books, [row.outbox_id], proof=json.dumps(proof))
-                    schedule.finish(conn, [claim])
+                case Taken():
+                    pass
                 case NotHanded(error=error, retry_after_s=wait_s):
                     if row.tries + 1 >= self._pace.tries_max:
                         self._park(conn, row, error)
@@ -254,6 +273,7 @@ def relays(
     chance: random.Random,
     note: Note = forget,
     pace: Pace | None = None,
+    turns: Turns | None = None,
 ) -> list[Relay]:
     """The relays of a ledger: one for each destination, so that none waits for another's; alerts."""
     made = [
@@ -266,6 +286,7 @@ def relays(
             chance=chance,
             note=note,
             pace=pace,
+            turns=turns,
             is_skipping=not destination.blocks_on_failure,
         )
         for destination in registry.destinations.values()
@@ -281,6 +302,7 @@ def relays(
             chance=chance,
             note=note,
             pace=pace,
+            turns=turns,
         )
     )
     return made

@@ -191,11 +191,20 @@ class LaneAgent(ABC, Generic[W]):
     async def work(self, piece: W) -> None:
         """Do one piece. What it cannot finish, its lease gives to somebody else."""
 
+    def size(self, piece: W) -> int:
+        """How many slots a piece takes up."""
+        del piece
+        return 1
+
+    def room(self, held: int) -> int:
+        """How many slots are free, while so many are taken up."""
+        return self.slots - held
+
     async def run_once(self) -> int:
         """Claim what the slots allow, do it, and return how much it was."""
-        pieces = await self.take(self.slots)
+        pieces = await self.take(self.room(0))
         await asyncio.gather(*(self._guarded(piece) for piece in pieces))
-        return len(pieces)
+        return sum(map(self.size, pieces))
 
     async def run(self, life: Life) -> None:
         """Claim as slots become free, until the stop; then let open work finish within the grace.
@@ -204,19 +213,23 @@ class LaneAgent(ABC, Generic[W]):
         rewritten to be sent again (rule AT-11).
         """
         rest = Rest(life)
-        running: set[asyncio.Future[None]] = set()
+        running: dict[asyncio.Future[None], int] = {}
+
+        def _done(task: asyncio.Future[None]) -> None:
+            del running[task]
+            life.nudge()
+
         try:
             while not life.is_stopping:
-                pieces = await self._taken(self.slots - len(running))
+                pieces = await self._taken(self.room(sum(running.values())))
                 for piece in pieces:
                     task: asyncio.Future[None] = asyncio.ensure_future(self._guarded(piece))
-                    running.add(task)
-                    task.add_done_callback(running.discard)
-                    task.add_done_callback(lambda _: life.nudge())
+                    running[task] = self.size(piece)
+                    task.add_done_callback(_done)
                 if pieces:
                     rest.found()
-                if len(running) >= self.slots:
-                    await self._until_a_slot_is_free(running, life)
+                if running and self.room(sum(running.values())) <= 0:
+                    await self._until_a_slot_is_free(set(running), life)
                 elif not pieces:
                     await rest.take()
             if running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +13,8 @@ from landed.effects.contract import Contract
 from landed.facts import Note, forget
 from landed.records import contracts, settle
 from landed.records.effects import EffectView
-from landed.records.session import Books, jittered_us, transact
+from landed.records.session import Books, jittered_us
+from landed.records.turns import Turns
 from landed.registry import EffectType, Registry
 
 T = TypeVar("T")
@@ -52,18 +52,14 @@ class Desk:
     note: Note = forget
     chance: random.Random = field(default_factory=random.Random)
     tempo: Tempo = field(default_factory=Tempo)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    turns: Turns = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "turns", Turns(self.engine))
 
     async def transact(self, work: Callable[[Connection], T], *, is_durable: bool = True) -> T:
-        """Run one transaction on a thread, and commit it.
-
-        SQLite has one writer. Ours take turns here: those that meet at its lock sleep for longer
-        than the one before them takes.
-        """
-        if self.engine.dialect.name != "sqlite":
-            return await asyncio.to_thread(transact, self.engine, work, is_durable=is_durable)
-        async with self._turn:
-            return await asyncio.to_thread(transact, self.engine, work, is_durable=is_durable)
+        """Run one transaction on a thread, and commit it."""
+        return await self.turns.transact(work, is_durable=is_durable)
 
     def now_us(self, conn: Connection) -> int:
         """The database's time: the only one that due times and deadlines are compared with."""

@@ -1,7 +1,7 @@
 """Runs user handlers and settlement handlers: one transaction each, and the done-mark in it.
 
 Lane ``handle``. What a handler wrote, the effects it asked for, and the mark that it is done commit
-together or not at all (rules HN-1 to HN-7).
+together or not at all (rules HN-1 to HN-7). Several quick ones share a commit.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import asyncio
 import functools
 import inspect
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
@@ -21,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from landed.deliveries.classify import QuarantineReason
 from landed.errors import (
     CeilingReachedError,
-    ConfigurationError,
+    LandedError,
     OrderConflictError,
     PayloadMismatchError,
     RetryTransactionError,
@@ -29,12 +30,22 @@ from landed.errors import (
 )
 from landed.facts import Note, forget
 from landed.records import effects, outbox, reviews, runs, schedule
+from landed.records.leases import TAKEOVER_S, Leases
 from landed.records.origins import run_of
 from landed.records.receipts import HANDLE_LANE
-from landed.records.session import Books, is_postgres, is_retryable, jittered_us, transact
-from landed.registry import Handler, Registry, Tx
-from landed.workers.agent import LaneAgent
-from landed.workers.events import event_of, settlement_of, stored_rows
+from landed.records.session import (
+    RETRIES_MAX,
+    Books,
+    is_postgres,
+    is_retryable,
+    jittered_us,
+    transact,
+)
+from landed.records.turns import Turns
+from landed.registry import Registry, Tx
+from landed.workers.agent import LaneAgent, Life
+from landed.workers.costs import GROUP_MAX, Costs
+from landed.workers.jobs import LATER_US, Job, load
 from landed.workers.threads import on_thread
 
 TRIES_MAX: Final = 10
@@ -43,8 +54,6 @@ LIMIT_S: Final = 30.0
 """How long one handler may take; on PostgreSQL also one of its statements, or a pause between."""
 BACKOFF_US: Final = 1_000_000
 BACKOFF_MAX_US: Final = 600_000_000
-_LEASE_MARGIN_S: Final = 15.0
-_LATER_US: Final = 60_000_000
 _GRACE_S: Final = 1.0
 
 
@@ -53,28 +62,16 @@ class Pace:
     """How handlings go. Times in the unit of their name."""
 
     batch: int = 16
-    """Claimed at most at once; more than are handled at once, so that nobody waits for a claim."""
+    """Held at most by one worker; more than are handled at once, so that nobody waits for a claim.
+    Handlings that are quick may be held in larger numbers."""
     concurrency: int = 8
     """Handled at once; on SQLite, which has one writer, one at a time."""
     tries_max: int = TRIES_MAX
     limit_s: float = LIMIT_S
+    takeover_s: float = TAKEOVER_S
+    """How soon others take up the work of a worker that was killed; its leases are renewed till then."""
     backoff_us: int = BACKOFF_US
     backoff_max_us: int = BACKOFF_MAX_US
-
-
-class Job(NamedTuple):
-    """One handling: its claim, its outbox row, and how to call its handler."""
-
-    claim: schedule.Claim
-    row: outbox.Row
-    handler: Handler
-    cause: effects.Cause
-    event: Any
-    """An ``Event``, or None for a settlement."""
-    argument: Any
-    owner: str
-    claimed_ms: float
-    """On the monotonic clock."""
 
 
 class _HandlerError(Exception):
@@ -85,8 +82,12 @@ class _HandlerError(Exception):
         self.cause = cause
 
 
-class Handling(LaneAgent[Job]):
-    """The agent of the lane ``handle``."""
+class Handling(LaneAgent[Sequence[Job]]):
+    """The agent of the lane ``handle``.
+
+    Quick handlings of different keys share one transaction. If anything at all goes wrong with such
+    a group, nothing of it was kept, and each of it is handled alone.
+    """
 
     def __init__(
         self,
@@ -98,121 +99,112 @@ class Handling(LaneAgent[Job]):
         note: Note = forget,
         chance: random.Random,
         pace: Pace | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._pace = Pace() if pace is None else pace
-        super().__init__("handling", slots=self._pace.batch, note=note)
+        super().__init__("handling", slots=2 * GROUP_MAX, note=note)
         self._engine = engine
         self._books = books
         self._registry = registry
         self._owner = owner
         self._chance = chance
-        self._settled = registry.settled_handlers()
-        concurrency = 1 if engine.dialect.name == "sqlite" else self._pace.concurrency
-        self._turns = asyncio.Semaphore(concurrency)
+        self._turns = Turns(engine) if turns is None else turns
+        self._leases = Leases(self._turns, books, lease_s=self._pace.takeover_s)
+        self._costs = Costs()
+        is_sqlite = engine.dialect.name == "sqlite"
+        self._places = asyncio.Semaphore(1 if is_sqlite else self._pace.concurrency)
+        # One group at a time: two of them could wait for each other's rows.
+        self._together = asyncio.Lock()
 
-    async def take(self, limit: int) -> list[Job]:
-        """Claim what is due, and read what it takes to handle it."""
+    def room(self, held: int) -> int:
+        """More than is handled at once, so that nobody waits for a claim, and more of what is quick.
+
+        Nothing until half of it is free: claimed one by one, they would be handled one by one.
+        """
+        all_ = min(self.slots, max(self._pace.batch, 2 * self._costs.fitting()))
+        free = all_ - held
+        return free if 2 * free >= all_ else 0
+
+    def size(self, piece: Sequence[Job]) -> int:
+        return len(piece)
+
+    async def run(self, life: Life) -> None:
+        async with self._leases.kept():
+            await super().run(life)
+
+    async def run_once(self) -> int:
+        async with self._leases.kept():
+            return await super().run_once()
+
+    async def take(self, limit: int) -> list[Sequence[Job]]:
+        """Claim what is due, read what it takes to handle it, and say what goes together."""
         claimed_ms = float(self._books.clock.monotonic_ms())
-        claims = await asyncio.to_thread(
-            transact, self._engine, lambda conn: self._claim(conn, limit), is_durable=False
-        )
-        if not claims:
-            return []
-        return await asyncio.to_thread(
-            transact, self._engine, lambda conn: self._load(conn, claims, claimed_ms)
-        )
 
-    async def work(self, piece: Job) -> None:
-        """Handle one event or settlement."""
-        async with self._turns:
-            held_s = (self._books.clock.monotonic_ms() - piece.claimed_ms) / 1000
-            if held_s > self._pace.limit_s:
-                # Its lease might end while it runs; somebody takes it up at once.
-                await self._after(lambda conn: self._give_back(conn, piece, delay_us=0))
-                return
-            await self._handle(piece)
+        def _work(conn: Connection) -> list[Job]:
+            claims = schedule.claim(
+                conn,
+                self._books,
+                lane=HANDLE_LANE,
+                owner=self._owner,
+                limit=min(limit, GROUP_MAX),
+                lease_us=int(self._pace.takeover_s * 1_000_000),
+            )
+            if not claims:
+                return []
+            return load(
+                conn, self._books, self._registry, claims, claimed_ms=claimed_ms, note=self._note
+            )
 
-    # --- Claiming and loading -------------------------------------------------------------------
+        jobs = await self._turns.transact(_work, is_durable=False)
+        self._leases.hold([job.claim for job in jobs])
+        return self._costs.grouped(jobs)
 
-    def _claim(self, conn: Connection, limit: int) -> list[schedule.Claim]:
-        return schedule.claim(
-            conn,
-            self._books,
-            lane=HANDLE_LANE,
-            owner=self._owner,
-            limit=limit,
-            lease_us=int((2 * self._pace.limit_s + _LEASE_MARGIN_S) * 1_000_000),
-        )
+    async def work(self, piece: Sequence[Job]) -> None:
+        """Handle some events and settlements, together if that goes well."""
+        try:
+            async with self._places:
+                late = [job for job in piece if self._held_s(job) > self._pace.limit_s]
+                if late:
+                    # Others may have waited for long; somebody takes them up at once.
+                    await self._after(lambda conn: self._give_back(conn, *late, delay_us=0))
+                on_time = [job for job in piece if job not in late] if late else piece
+                if len(on_time) > 1 and await self._is_handled_together(on_time):
+                    return
+                for job in on_time:
+                    await self._handle(job)
+        finally:
+            self._leases.let_go([job.claim for job in piece])
 
-    def _load(
-        self, conn: Connection, claims: Sequence[schedule.Claim], claimed_ms: float
-    ) -> list[Job]:
-        """Read all that was claimed; what cannot be handled is put off, with its reason."""
-        rows = {row.outbox_id: row for row in outbox.rows(conn, [c.subject_id for c in claims])}
-        rows = {outbox_id: row for outbox_id, row in rows.items() if row.state == "queued"}
-        events = stored_rows(conn, _causes(rows.values(), "handle"))
-        settled = {v.effect_id: v for v in effects.views(conn, _causes(rows.values(), "settled"))}
-        jobs = []
-        for claim in claims:
-            if claim.subject_id not in rows:
-                schedule.finish(conn, [claim])
-                continue
-            row = rows[claim.subject_id]
+    def _held_s(self, job: Job) -> float:
+        return (self._books.clock.monotonic_ms() - job.claimed_ms) / 1000
+
+    # --- Together -------------------------------------------------------------------------------
+
+    async def _is_handled_together(self, jobs: Sequence[Job]) -> bool:
+        """Handle several in one transaction; False if nothing of it was kept, or nobody knows."""
+        async with self._together:
             try:
-                jobs.append(self._job(claim, row, events, settled)._replace(claimed_ms=claimed_ms))
-            except ConfigurationError as e:
-                # Nothing was tried: it waits for the declaration, and doctor lists it (HN-4).
-                outbox.note_failure(conn, row.outbox_id, str(e), is_counted=False)
-                schedule.rearm(conn, self._books, claim, delay_us=_LATER_US)
-                self._note("handling.put_off", {"row": str(row.outbox_id)})
-        return jobs
+                handled = await self._run(jobs, tries_max=1)
+            except effects.NotNewError:
+                self._costs.asks_again(jobs)
+                self._note("handling.split", {"jobs": len(jobs), "why": "NotNewError"})
+                return False
+            except (TimeoutError, _HandlerError, LandedError, SQLAlchemyError) as e:
+                self._note("handling.split", {"jobs": len(jobs), "why": type(e).__name__})
+                return False
+        for job in jobs:
+            self._ended(job, handled)
+        return True
 
-    def _job(
-        self,
-        claim: schedule.Claim,
-        row: outbox.Row,
-        events: Mapping[UUID, Any],
-        settled: Mapping[UUID, effects.EffectView],
-    ) -> Job:
-        name = row.destination.removeprefix("handler:")
-        assert row.cause_id is not None, "a handling has a cause"
-        if row.kind == "settled":
-            handler = self._settled.get(name)
-            if handler is None:
-                raise ConfigurationError(f"no settlement handler {name} is declared")
-            cause = effects.Cause(kind="settlement", id=str(row.cause_id), handler=name)
-            settlement = settlement_of(settled[row.cause_id])
-            return Job(claim, row, handler, cause, None, settlement, "installation", 0.0)
-        handler = self._registry.handler_named(name)
-        if handler is None:
-            raise ConfigurationError(f"no handler {name} is declared")
-        stored = events[row.cause_id]
-        event = event_of(stored, self._registry)
-        cause = effects.Cause(kind="receipt", id=str(row.cause_id), handler=name, origin=row.origin)
-        owner = self._registry.producers[stored.namespace].owner
-        return Job(claim, row, handler, cause, event, event, owner, 0.0)
-
-    # --- One handling ---------------------------------------------------------------------------
+    # --- Alone ----------------------------------------------------------------------------------
 
     async def _handle(self, job: Job) -> None:
         started_ms = self._books.clock.monotonic_ms()
-        held: list[Connection] = []
-        work = asyncio.ensure_future(
-            on_thread(
-                lambda: transact(self._engine, functools.partial(self._work, job, held)),
-                name=f"handler {job.handler.name}",
-            )
-        )
         outcome = "done"
         try:
-            async with asyncio.timeout(self._pace.limit_s + _GRACE_S):
-                is_first = await asyncio.shield(work)
-            outcome = "done" if is_first else "done_before"
-            self._note("kp", {"point": "KP-8"})
+            handled = await self._run([job])
         except TimeoutError:
-            work.add_done_callback(_forget_outcome)
             outcome = "overdue"
-            await asyncio.to_thread(_sever, held)
             await self._failed(job, f"handler ran longer than {self._pace.limit_s:g} s")
         except _HandlerError as e:
             outcome = await self._refused(job, e.cause)
@@ -230,29 +222,97 @@ class Handling(LaneAgent[Job]):
                 outcome = await self._refused(job, e)
         except SQLAlchemyError as e:
             outcome = await self._refused(job, e)
+        else:
+            self._ended(job, handled)
+            return
         seconds = (self._books.clock.monotonic_ms() - started_ms) / 1000
+        self._costs.forget(job)
+        self._note_ended(job, outcome, seconds)
+
+    def _ended(self, job: Job, handled: Mapping[UUID, float]) -> None:
+        seconds = handled.get(job.row.outbox_id)
+        if seconds is not None:
+            self._costs.add(job, seconds)
+        self._note_ended(job, "done_before" if seconds is None else "done", seconds or 0.0)
+
+    def _note_ended(self, job: Job, outcome: str, seconds: float) -> None:
         self._note(
             "handling.ended",
             {"handler": job.handler.name, "outcome": outcome, "seconds": seconds},
         )
 
-    def _work(self, job: Job, held: list[Connection], conn: Connection) -> bool:
-        """TX-HANDLE. Returns False if an earlier commit did it all (rule HN-2).
+    # --- TX-HANDLE ------------------------------------------------------------------------------
 
-        The mark comes first: a second worker waits for it, and then finds it, instead of running
-        the handler along with the first. Taking the work off the schedule comes last: it fails if
-        the handler left the transaction unusable, so that nothing seems committed that was not.
+    async def _run(
+        self, jobs: Sequence[Job], *, tries_max: int = RETRIES_MAX
+    ) -> Mapping[UUID, float]:
+        """Run handlers in one transaction, on a thread; returns how long each took, in seconds.
+
+        What is missing there had been done by an earlier commit (rule HN-2).
+
+        Raises:
+            TimeoutError: they ran for too long; nothing of them is kept.
+        """
+        held: list[Connection] = []
+        async with self._turns.turn:
+            work = asyncio.ensure_future(
+                on_thread(
+                    lambda: transact(
+                        self._engine,
+                        functools.partial(self._work, jobs, held),
+                        tries_max=tries_max,
+                    ),
+                    name=f"handler {jobs[0].handler.name}",
+                )
+            )
+            try:
+                async with asyncio.timeout(self._pace.limit_s + _GRACE_S):
+                    handled = await asyncio.shield(work)
+            except TimeoutError:
+                work.add_done_callback(_forget_outcome)
+                await asyncio.to_thread(_sever, held)
+                raise
+        self._note("kp", {"point": "KP-8"})
+        return handled
+
+    def _work(
+        self, jobs: Sequence[Job], held: list[Connection], conn: Connection
+    ) -> Mapping[UUID, float]:
+        """TX-HANDLE, of one or several.
+
+        The marks come first: a second worker waits for them, and then finds them, instead of running
+        the handlers along with the first. Taking the work off the schedule comes last: it fails if
+        a handler left the transaction unusable, so that nothing seems committed that was not.
         """
         _bound(conn, self._pace.limit_s)
         held[:] = [conn]
-        if outbox.mark_done(conn, self._books, [job.row.outbox_id]) == 0:
-            schedule.finish(conn, [job.claim])
-            return False
-        tx = Tx(conn, self._books, self._registry, cause=job.cause, event=job.event)
-        _call(job, tx)
-        schedule.finish(conn, [job.claim])
-        self._note("kp", {"point": "KP-7"})
-        return True
+        marked = outbox.mark_done(conn, self._books, [job.row.outbox_id for job in jobs])
+        gathered = effects.Gathered() if self._costs.may_gather(jobs) else None
+        handled: dict[UUID, float] = {}
+        with nullcontext() if gathered is None else gathered.watching(conn):
+            for job in jobs:
+                if job.row.outbox_id not in marked:
+                    continue
+                began_ms = self._books.clock.monotonic_ms()
+                _call(
+                    job,
+                    Tx(
+                        conn,
+                        self._books,
+                        self._registry,
+                        cause=job.cause,
+                        event=job.event,
+                        gathered=gathered,
+                    ),
+                )
+                took_ms = self._books.clock.monotonic_ms() - began_ms
+                handled[job.row.outbox_id] = took_ms / 1000
+        if gathered is not None:
+            gathered.write(conn, self._books)
+        schedule.finish(conn, [job.claim for job in jobs])
+        if handled:
+            self._note("kp", {"point": "KP-7"})
+        return handled
 
     # --- What follows a failure -----------------------------------------------------------------
 
@@ -316,24 +376,21 @@ class Handling(LaneAgent[Job]):
         if run_id is not None:
             runs.pause(conn, self._books, run_id, because=error)
         outbox.note_failure(conn, job.row.outbox_id, error, is_counted=False)
-        self._give_back(conn, job, delay_us=_LATER_US)
+        self._give_back(conn, job, delay_us=LATER_US)
 
-    def _give_back(self, conn: Connection, job: Job, *, delay_us: int) -> None:
-        schedule.rearm(conn, self._books, job.claim, delay_us=delay_us)
+    def _give_back(self, conn: Connection, *jobs: Job, delay_us: int) -> None:
+        for job in jobs:
+            schedule.rearm(conn, self._books, job.claim, delay_us=delay_us)
 
     def _delay_us(self, tries: int) -> int:
         return jittered_us(self._pace.backoff_us, tries, self._pace.backoff_max_us, self._chance)
 
-    async def _after(self, work: Callable[[Connection], None]) -> None:
+    async def _after(self, work: Callable[[Connection], object]) -> None:
         """Record what became of a handling; if that fails too, its lease ends and it comes again."""
         try:
-            await asyncio.to_thread(transact, self._engine, work)
+            await self._turns.transact(work)
         except StorageError as e:
             self._note("handling.unrecorded", {"why": str(e)})
-
-
-def _causes(rows: Iterable[outbox.Row], kind: str) -> list[UUID]:
-    return [row.cause_id for row in rows if row.kind == kind and row.cause_id is not None]
 
 
 def _call(job: Job, tx: Tx) -> None:
@@ -382,6 +439,6 @@ def _sever(held: list[Connection]) -> None:
         driver.close()
 
 
-def _forget_outcome(work: asyncio.Future[bool]) -> None:
+def _forget_outcome(work: asyncio.Future[Any]) -> None:
     if not work.cancelled():
         work.exception()

@@ -47,6 +47,7 @@ def agents_of(
             owner=desk.worker,
             note=desk.note,
             chance=desk.chance,
+            turns=desk.turns,
         ),
         *relays(
             desk.engine,
@@ -55,8 +56,10 @@ def agents_of(
             owner=desk.worker,
             chance=desk.chance,
             note=desk.note,
+            turns=desk.turns,
         ),
     ]
+    flows: list[Flow] = []
     for recipient in sorted(desk.registry.recipients):
         flow = Flow(
             recipient,
@@ -66,9 +69,10 @@ def agents_of(
             tempo=desk.tempo,
             note=desk.note,
         )
+        flows.append(flow)
         agents.append(Executor(desk, recipient, flow, slots=slots))
         agents.append(Reconciler(desk, recipient, flow, slots=slots))
-    agents += [Reaper(desk), Keeper(desk)]
+    agents += [Reaper(desk), Keeper(desk, flows)]
     return agents if lanes is None else chosen(agents, tuple(lanes))
 
 

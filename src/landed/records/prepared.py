@@ -1,0 +1,166 @@
+"""Statements that are built once for each database, and then only run.
+
+Building a statement costs several times what running it costs, so whatever an event or an effect
+passes through on its way is built here, at its first use, and kept.
+
+``Prepared`` is one statement with values. ``Each`` is one statement for many rows, each with guards of
+its own: PostgreSQL is handed all rows at once, as arrays that the statement reads like a table; SQLite,
+which is never further away than a function call, runs the statement once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Executable,
+    LargeBinary,
+    Row,
+    Text,
+    Uuid,
+    any_,
+    bindparam,
+    column,
+    func,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.schema import Table
+from sqlalchemy.types import TypeEngine
+
+from landed.records.session import DATABASE_CLOCK, Books, is_postgres
+
+ID: Final = Uuid()
+TEXT: Final = Text()
+NUMBER: Final = BigInteger()
+BYTES: Final = LargeBinary()
+FLAG: Final = Boolean()
+
+Values = Mapping[str, Any]
+"""One row, or the values of one statement, by name."""
+Insert = postgresql.Insert | sqlite.Insert
+_AT: Final = "at_us"
+
+
+class Shape:
+    """What a statement is built from, on one database."""
+
+    def __init__(
+        self, types: Mapping[str, TypeEngine[Any]], *, is_postgres: bool, is_each: bool
+    ) -> None:
+        self.is_postgres = is_postgres
+        self.at: ColumnElement[int] = (
+            DATABASE_CLOCK if is_postgres else bindparam(_AT, type_=NUMBER)
+        )
+        """Now, by the clock that orders leases and due times (see ``Books.at``)."""
+        self._columns: dict[str, ColumnElement[Any]] = {
+            name: bindparam(f"its_{name}", type_=kind) for name, kind in types.items()
+        }
+        if is_each and is_postgres:
+            arrays = (bindparam(f"its_{name}", type_=ARRAY(kind)) for name, kind in types.items())
+            columns = (column(name, kind) for name, kind in types.items())
+            table = func.unnest(*arrays).table_valued(*columns, name="each").render_derived()
+            self._columns = {name: table.c[name] for name in types}
+
+    def __getitem__(self, name: str) -> Any:
+        """A value, or each row's value."""
+        return self._columns[name]
+
+    def among(self, element: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        """A column is one of the values that are given as a list under this name."""
+        if self.is_postgres:
+            return element == any_(bindparam(f"its_{name}", type_=ARRAY(element.type)))
+        return element.in_(bindparam(f"its_{name}", type_=element.type, expanding=True))
+
+    def insert(self, table: Table, **values: Any) -> Insert:
+        """Insert the values that have the names of columns, and these; add what a conflict does."""
+        own = {name: value for name, value in self._columns.items() if name in table.c}
+        columns = {**own, **values}
+        # SQLite takes the ON of a conflict for one of a join, unless a WHERE stands before it.
+        source = select(*columns.values()).where(text("1 = 1"))
+        insert: Insert = postgresql.insert(table) if self.is_postgres else sqlite.insert(table)
+        return insert.from_select(list(columns), source)
+
+
+Build = Callable[[Shape], Executable]
+
+
+class Prepared:
+    """One statement.
+
+    Args:
+        build: makes it.
+        types: its values by name, apart from lists that ``among`` takes.
+    """
+
+    _is_each = False
+
+    def __init__(self, build: Build, **types: TypeEngine[Any]) -> None:
+        self._build = build
+        self._types = types
+        self._built: dict[bool, Executable] = {}
+
+    def execute(
+        self, conn: Connection, books: Books | None = None, **values: Any
+    ) -> CursorResult[Any]:
+        """Run it. ``books`` may be left out where it does not ask for the time."""
+        given = {f"its_{name}": value for name, value in values.items()}
+        return conn.execute(self._statement(conn), self._timed(conn, books, given))
+
+    def _statement(self, conn: Connection) -> Executable:
+        dialect = is_postgres(conn.dialect)
+        if dialect not in self._built:
+            shape = Shape(self._types, is_postgres=dialect, is_each=self._is_each)
+            # Without the option, an INSERT does not say how many rows it wrote.
+            self._built[dialect] = self._build(shape).execution_options(preserve_rowcount=True)
+        return self._built[dialect]
+
+    @staticmethod
+    def _timed(conn: Connection, books: Books | None, given: dict[str, Any]) -> dict[str, Any]:
+        if books is not None and not is_postgres(conn.dialect):
+            given[_AT] = books.now_us()
+        return given
+
+
+class Each(Prepared):
+    """One statement for many rows.
+
+    Args:
+        build: makes it.
+        types: what every row brings along, by name.
+    """
+
+    _is_each = True
+
+    def run(self, conn: Connection, books: Books, rows: Sequence[Values]) -> int:
+        """Run it for all rows; returns how many were written."""
+        if not rows:
+            return 0
+        return conn.execute(self._statement(conn), self._given(conn, books, rows)).rowcount
+
+    def returned(self, conn: Connection, books: Books, rows: Sequence[Values]) -> list[Row[Any]]:
+        """Run it for all rows; returns what it returned of those it wrote, in no order."""
+        if not rows:
+            return []
+        statement, given = self._statement(conn), self._given(conn, books, rows)
+        if isinstance(given, dict):
+            return list(conn.execute(statement, given))
+        return [row for one in given for row in conn.execute(statement, one)]
+
+    def _given(
+        self, conn: Connection, books: Books, rows: Sequence[Values]
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        if is_postgres(conn.dialect):
+            return {f"its_{name}": [row[name] for row in rows] for name in self._types}
+        return [
+            self._timed(conn, books, {f"its_{name}": row[name] for name in self._types})
+            for row in rows
+        ]
