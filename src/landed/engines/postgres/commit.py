@@ -45,13 +45,17 @@ from landed.limits import Limits
 from landed.log import Busy, FeedKind, Head
 from landed.postgres.faults import Kind, Phase, explain, storage_error
 
-_HOLD_S: Final = 10
-"""How long a process that stands still may keep its locks before the server ends its session."""
+_STUCK_MAX: Final = 1_000
+"""Stuck locks that are remembered. A log with more of them waits for each once more."""
 
 
 def _columns(first: int, kinds: Sequence[str]) -> str:
-    """Parameters that are arrays, a column each."""
-    return ", ".join(f"${at}::{kind}[]" for at, kind in enumerate(kinds, first))
+    """Rows from parameters that are arrays, a column each.
+
+    In the target list they advance together and one by one; in FROM, the server would first copy each
+    of them into a store of its own, which costs a lone write more than its inserts.
+    """
+    return ", ".join(f"unnest(${at}::{kind}[])" for at, kind in enumerate(kinds, first))
 
 
 _ENTRY_KINDS: Final = (*["bigint"] * 13, "uuid", "uuid", "bytea")
@@ -63,15 +67,15 @@ _FIRST_MARK: Final = _FIRST_HEAD + len(_HEAD_KINDS)
 BEGIN: Final = Statement(b"landed_begin", b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 SETTINGS: Final = Statement(
     b"landed_settings",
-    b"SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true),"
-    b" set_config('idle_in_transaction_session_timeout', '%ds', true),"
-    b" set_config('synchronous_commit', $2, true), set_config('enable_seqscan', 'off', true),"
+    b"SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),"
+    b" set_config('idle_in_transaction_session_timeout', $3, true),"
+    b" set_config('synchronous_commit', $4, true), set_config('enable_seqscan', 'off', true),"
     b" set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
-    b" set_config('plan_cache_mode', 'force_generic_plan', true)" % _HOLD_S,
+    b" set_config('plan_cache_mode', 'force_generic_plan', true)",
 )
-"""For this transaction alone, so that it holds behind a pooler too. A timeout that cancelled the
-wait for a standby would turn "not yet" into an acknowledgement. The plans are index lookups whatever
-the planner believes to know of a table that was empty a minute ago."""
+"""For this transaction alone, so that it holds behind a pooler too. Each lock has its bound and all of
+them together twice that; a process that stands still loses its locks. The plans are index lookups,
+whatever the planner believes to know of a table that was empty a minute ago."""
 LOCK: Final = Statement(
     b"landed_lock", b"SELECT count(pg_advisory_xact_lock(k)) FROM unnest($1::bigint[]) AS k"
 )
@@ -84,31 +88,34 @@ LOAD: Final = Statement(
         f"SELECT s.xid, s.shift, s.is_here, {', '.join(f'h.{name}' for name in HEAD_COLUMNS)}, "
         "m.mark, m.row_check FROM "
         "(SELECT pg_current_xact_id()::text::bigint AS xid, shift,"
-        f" timeline = {TIMELINE} AS is_here FROM landed_log) AS s "
+        f" timeline = {TIMELINE} AS is_here, set_config('statement_timeout', '0', true)"
+        " FROM landed_log OFFSET 0) AS s "
         "CROSS JOIN unnest($1::bytea[], $2::uuid[]) WITH ORDINALITY AS p (key, client, nth) "
         "LEFT JOIN landed_log_heads AS h ON h.key = p.key "
         "LEFT JOIN landed_log_marks AS m ON m.number = h.number AND m.client = p.client "
         "ORDER BY p.nth"
     ).encode(),
 )
+"""The transaction gets its id here, after the locks. And statements have no bound from here on: one
+that cancelled the wait for a standby would turn "not yet" into an acknowledgement."""
 WRITE: Final = Statement(
     b"landed_write",
     (
         "WITH entries AS (INSERT INTO landed_log_entries "
-        f"SELECT * FROM unnest({_columns(1, _ENTRY_KINDS)})), "
+        f"SELECT {_columns(1, _ENTRY_KINDS)}), "
         "heads AS (INSERT INTO landed_log_heads "
-        f"SELECT * FROM unnest({_columns(_FIRST_HEAD, _HEAD_KINDS)}) "
+        f"SELECT {_columns(_FIRST_HEAD, _HEAD_KINDS)} "
         "ON CONFLICT (key) DO UPDATE SET "
         + ", ".join(f"{name} = excluded.{name}" for name in HEAD_COLUMNS[2:])
         + ") INSERT INTO landed_log_marks "
-        f"SELECT * FROM unnest({_columns(_FIRST_MARK, _MARK_KINDS)}) "
+        f"SELECT {_columns(_FIRST_MARK, _MARK_KINDS)} "
         "ON CONFLICT (number, client) DO UPDATE "
         "SET mark = excluded.mark, row_check = excluded.row_check"
     ).encode(),
 )
 DEAD: Final = Statement(
     b"landed_dead",
-    f"INSERT INTO landed_log_dead SELECT * FROM unnest({_columns(1, ['bigint'] * 4)})".encode(),
+    f"INSERT INTO landed_log_dead SELECT {_columns(1, ['bigint'] * 4)}".encode(),
 )
 COMMIT: Final = Statement(b"landed_commit", b"COMMIT")
 ROLLBACK: Final = Statement(b"landed_rollback", b"ROLLBACK")
@@ -272,6 +279,8 @@ class Committer:
         found, had = self._begin(keys, pairs, waited, tried)
         missed = {lock for lock, is_had in zip(tried, had, strict=True) if not is_had}
         self._stuck = (self._stuck - set(tried)) | missed
+        if len(self._stuck) > _STUCK_MAX:
+            self._stuck.clear()
         position, stored = self._taken(found, pairs)
         left = [
             arrival
@@ -297,14 +306,20 @@ class Committer:
     ) -> tuple[list[Any], list[bool]]:
         """Begin, lock and load: as many statements, one round trip."""
         self.connect()
-        timeout = f"{self._limits.lock_wait_s * 1000:.0f}ms".encode()
+        limits = self._limits
+        settings = (
+            _ms(limits.lock_wait_s),
+            _ms(2 * limits.lock_wait_s),
+            _ms(2 * limits.commit_wait_s),
+            self._commits.encode(),
+        )
         named = {key for key, _ in pairs}
         asked: list[tuple[bytes, bytes | None]] = [
             *[(key.packed, client.bytes) for key, client in pairs],
             *[(key.packed, None) for key in keys if key not in named],
         ]
         load = (blobs([key for key, _ in asked]), uuids([client for _, client in asked]))
-        calls = [Call(BEGIN), Call(SETTINGS, (timeout, self._commits.encode()))]
+        calls = [Call(BEGIN), Call(SETTINGS, settings)]
         if waited:
             calls.append(Call(LOCK, (ints(waited),)))
         if tried:
@@ -312,7 +327,7 @@ class Committer:
         calls.append(Call(LOAD, load))
         try:
             rows = self._run(calls)
-        except psycopg.errors.LockNotAvailable:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
             raise _LockTimeoutError from None
         return rows[-1], [row[0] for row in rows[-2]] if tried else []
 
@@ -413,6 +428,11 @@ class Committer:
             self.close()
             raise
         self._note("engine.moved", {"place": self._sessions.dsn.place})
+
+
+def _ms(seconds: float) -> bytes:
+    """A setting of the server; at least one, since 0 is no bound at all."""
+    return b"%dms" % max(seconds * 1000, 1)
 
 
 def _with_busy(arrivals: Sequence[Arrival], verdicts: Sequence[Verdict]) -> list[Verdict]:
