@@ -266,6 +266,23 @@ def test_doctor_names_a_session_whose_transaction_stays_open(cli: Cli, ledger_db
     assert told == []
 
 
+@pytest.mark.scenario("BF-6")
+def test_a_paused_run_is_resumed_with_a_reason_and_goes_on(cli: Cli, tmp_path: Path, ledger_db):
+    path = tmp_path / "held.jsonl"
+    backfilled(cli, path, stored("i1"))
+    lines = [stored("i1", cents=7), stored("i2")]
+    paused = backfilled(cli, path, *lines, label="again")
+    assert (paused["state"], "another payload" in paused["paused_because"]) == ("paused", True)
+    resume = ["run", "resume", paused["run_id"], "--ledger", cli.target, "--by", "ann"]
+    assert cli(*resume)[0] == 2, "a reason is part of it"
+    assert cli.json(*resume, "--why", "the conflict is looked into")["state"] == "completed"
+    code, _, err = cli(*resume, "--why", "again")
+    assert (code, "only a paused run is resumed" in err) == (1, True)
+    with ledger_db.engine.connect() as conn:
+        (kept,) = conn.execute(select(actions).where(actions.c.verb == "run.resume")).all()
+    assert (kept.actor, kept.reason) == ("ann", "the conflict is looked into")
+
+
 @pytest.mark.scenario("OP-2")
 def test_a_stopped_lane_is_listed_and_resumed_once_with_a_reason(cli: Cli, ledger_db: LedgerDb):
     cli("schedule", "rebuild", "--ledger", cli.target)
@@ -341,6 +358,7 @@ def test_every_command_has_help_with_an_example(cli: Cli):
         "run approve",
         "run start",
         "run pause",
+        "run resume",
         "run report",
         "explain",
         "doctor",

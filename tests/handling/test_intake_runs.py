@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import select, update
 
 from landed.deliveries.event import IdentityRule
+from landed.effects.answer import Ambiguous, Success
 from landed.errors import ApprovalMissingError
 from landed.ledger import Invalid, Ledger
 from landed.records import retention, runs
@@ -23,6 +24,7 @@ from landed.workers.backfill import Clerk, go, step
 from landed.workers.handling import Handling
 from landed.workers.rehearsal import rehearse
 from landed.workers.sources import DeliveryFile, ReceiptList
+from tests.handling import lives
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.doors import KEY, TYPE, Door, door, sign
 from tests.handling.ledgers import ACME, Charge
@@ -232,6 +234,33 @@ def test_the_rate_holds_over_two_workers_and_a_restart(shop: Shop):
     assert taken[-1] > 40, "it goes on"
     for start in range(20):
         assert taken[start + 10] - taken[start] <= 40, "one second's worth, and one burst"
+
+
+@pytest.mark.scenario("BF-6")
+def test_a_run_in_doubt_is_paused_with_the_numbers_and_goes_on_once_it_is_settled(shop: Shop):
+    run_id = shop.approved()
+    source = shop.source(*[shop.line(f"i{n}") for n in range(40)])
+    worker, books = shop.clerk(batch=20), shop.ledger.books
+    keeper = worker.doorkeeper()
+    transact(shop.ledger.engine, lambda conn: runs.start(conn, books, run_id))
+    assert step(worker, keeper, run_id, source).done == 20
+    shop.handle()
+    with shop.db.engine.connect() as conn:
+        ids = list(conn.execute(select(effect_rows.c.effect_id)).scalars())
+    for effect_id in ids[:5]:
+        shop.db.transact(
+            lambda conn, effect_id=effect_id: lives.attempted(
+                conn, books, effect_id, Ambiguous("reset"), ACME
+            )
+        )
+    paused = step(worker, keeper, run_id, source)
+    assert (paused.state, paused.done) == ("paused", 20)
+    assert paused.why == "5 of its 20 effects are in doubt"
+    shop.db.transact(
+        lambda conn: lives.attempted(conn, books, ids[0], Success(b"", None, "200"), ACME)
+    )
+    assert shop.run(run_id, source).state == "completed", "four of twenty are no alarm"
+    assert shop.counts(run_id) == {"accepted": 40}
 
 
 @pytest.mark.scenario("AS-100")

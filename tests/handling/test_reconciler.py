@@ -14,12 +14,13 @@ from landed.effects.contract import Ambiguity, Expiry, Lookup
 from landed.effects.order import OrderPolicy
 from landed.effects.state import Finality, State
 from landed.records import attempts as attempt_records
-from landed.records import effect_actions, receipts, schedule
+from landed.records import effect_actions, receipts, reviews, schedule
 from landed.records.actions import Action
 from landed.records.effects import effect_lane
 from landed.records.tables import effects as effect_rows
 from landed.records.tables import schedule as schedule_rows
 from landed.workers.desk import Tempo
+from landed.workers.worker import Worker, agents_of
 from tests.handling import lives, works
 from tests.handling.far_side import far_side
 
@@ -669,3 +670,57 @@ def _by_reference(acme, far) -> None:
         return ask.sealed() if found is None else ask.already_acted(found)
 
     acme.collect.sealer = seal
+
+
+@pytest.mark.scenario("AL-5", "AT-13")
+async def test_a_review_of_a_doubt_that_is_closed_without_an_answer_is_opened_again(ledger_db):
+    """Closing the review of a doubt settles nothing; only evidence does."""
+    async with works.acme(ledger_db) as acme:
+        effect_id = ledger_db.transact(
+            lambda conn: lives.doubted(conn, ledger_db.books, "k1").effect_id
+        )
+        acme.shift(effect_id, first_sight_at=2 * 86_400_000_000)
+        await acme.keeper.run_once()
+        await acme.keeper.run_once()
+        assert acme.reviews() == [("horizon_passed", "critical")], "one review, however often"
+
+        def close(conn):
+            (review,) = reviews.open_reviews(conn)
+            return reviews.close_review(
+                conn, ledger_db.books, review["review_id"], by="ann", note="seen"
+            )
+
+        for _ in range(2):
+            assert ledger_db.transact(close)
+            await acme.keeper.run_once()
+            await acme.keeper.run_once()
+            assert acme.reviews() == [("doubt", "warning")]
+
+
+@pytest.mark.scenario("BF-6")
+async def test_a_recipient_that_is_left_alone_pauses_the_runs(ledger_db):
+    from landed.records import runs
+
+    tempo = replace(works.QUICK, breaker_after=2, breaker_s=60.0, breaker_max_s=60.0)
+    plan = runs.Plan(kind=runs.BACKFILL, label="old", namespace="shop", source="file")
+    async with works.acme(ledger_db, tempo=tempo) as acme:
+        books = acme.desk.books
+
+        def begin(conn):
+            run_id = runs.create(conn, books, plan, by="bob", why="an outage")
+            runs.approve(conn, books, run_id, by="ann", plan_digest=plan.digest())
+            runs.start(conn, books, run_id)
+            return run_id
+
+        run_id = ledger_db.transact(begin)
+
+        def run():
+            return ledger_db.transact(lambda conn: runs.load(conn, run_id))
+
+        worker = Worker(agents_of(acme.desk), note=acme.desk.note)
+        acme.ask_many(["k1"])
+        await worker.run_until_idle(rounds_max=1)
+        assert run()["state"] == "running", "one failure is no alarm"
+        await worker.run_until_idle(rounds_max=3)
+        assert run()["state"] == "paused"
+        assert run()["paused_because"] == "acme does not answer and is left alone"

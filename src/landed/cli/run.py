@@ -15,12 +15,14 @@ from uuid import UUID
 import typer
 
 from landed.cli.desk import (
+    ActionOption,
     ByOption,
     DatabaseOption,
     Desk,
     JsonOption,
     LedgerOption,
     WhyOption,
+    action_of,
     actor_of,
     id_of,
     opened,
@@ -185,28 +187,31 @@ def start(
 
     Example: landed run start 0198… --ledger app:ledger
     """
-    from landed.errors import ActionRefusedError
-    from landed.records import runs
-    from landed.workers.backfill import Clerk, go
+    _go(id_of(run_id), ledger=ledger, database=database, as_json=as_json)
+
+
+@run.command()
+def resume(
+    run_id: RunArgument,
+    *,
+    ledger: DeclaredOption,
+    why: WhyOption,
+    database: DatabaseOption = None,
+    by: ByOption = None,
+    action_id: ActionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a run that was paused, or that paused itself; that is an act, and kept.
+
+    Example: landed run resume 0198… --ledger app:ledger --why "acme answers again"
+    """
+    from landed.records import actions
 
     id = id_of(run_id)
+    action = action_of(by, why, action_id)
     with opened(database, ledger) as desk:
-        declared = desk.declared()
-        row = desk.read(lambda conn: runs.load(conn, id))
-        if row["namespace"] not in declared.registry.producers:
-            raise ActionRefusedError(f"producer {row['namespace']} is not declared any more")
-        if row["state"] in ("approved", "paused", "running"):
-            measure(desk, row, "before")
-        clerk = Clerk(
-            engine=desk.engine, books=desk.books, registry=declared.registry, note=declared.note
-        )
-        with _bar(is_shown=not as_json) as shown:
-            progress = asyncio.run(go(clerk, id, _source(desk, row), shown=shown))
-        if progress.state == "completed":
-            measure(desk, row, "after")
-    _report(desk_url=database, ledger=ledger, id=id, as_json=as_json)
-    if progress.state != "completed":
-        raise typer.Exit(1)
+        desk.transact(lambda conn: actions.resume_run(conn, desk.books, action, id))
+    _go(id, ledger=ledger, database=database, as_json=as_json)
 
 
 @run.command()
@@ -254,6 +259,31 @@ def report(
         id=None if run_id is None else id_of(run_id),
         as_json=as_json,
     )
+
+
+def _go(id: UUID, *, ledger: str, database: str | None, as_json: bool) -> None:
+    """Do a run here until it ends or is paused."""
+    from landed.errors import ActionRefusedError
+    from landed.records import runs
+    from landed.workers.backfill import Clerk, go
+
+    with opened(database, ledger) as desk:
+        declared = desk.declared()
+        row = desk.read(lambda conn: runs.load(conn, id))
+        if row["namespace"] not in declared.registry.producers:
+            raise ActionRefusedError(f"producer {row['namespace']} is not declared any more")
+        if row["state"] in ("approved", "paused", "running"):
+            measure(desk, row, "before")
+        clerk = Clerk(
+            engine=desk.engine, books=desk.books, registry=declared.registry, note=declared.note
+        )
+        with _bar(is_shown=not as_json) as shown:
+            progress = asyncio.run(go(clerk, id, _source(desk, row), shown=shown))
+        if progress.state == "completed":
+            measure(desk, row, "after")
+    _report(desk_url=database, ledger=ledger, id=id, as_json=as_json)
+    if progress.state != "completed":
+        raise typer.Exit(1)
 
 
 def _report(*, desk_url: str | None, ledger: str | None, id: UUID | None, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from landed.deliveries.producer import Producer
 from landed.errors import ActionRefusedError, RetryTransactionError
-from landed.records import lanes, outbox, quarantine, rebuild, reviews
+from landed.records import lanes, outbox, quarantine, rebuild, reviews, runs
 from landed.records.session import Books, is_postgres
 from landed.records.tables import actions, payloads
 from landed.records.tables import quarantine as quarantined
@@ -201,6 +201,21 @@ def resume_lane(conn: Connection, books: Books, action: Action, lane: str) -> Do
         return {"stopped_because": why}, {"stopped_because": None}
 
     return perform(conn, books, action, "lane.resume", f"lane/{lane}", work)
+
+
+def resume_run(conn: Connection, books: Books, action: Action, run_id: UUID) -> Done:
+    """``run.resume``: a paused run goes on."""
+
+    def work() -> tuple[Facts, Facts]:
+        run = runs.load(conn, run_id)
+        if run["state"] != "paused":
+            raise ActionRefusedError(
+                f"cannot resume: run {run_id} is {run['state']}; only a paused run is resumed"
+            )
+        runs.start(conn, books, run_id)
+        return {"state": "paused", "because": run["paused_because"]}, {"state": "running"}
+
+    return perform(conn, books, action, "run.resume", f"run/{run_id}", work)
 
 
 def rebuild_schedule(conn: Connection, books: Books, action: Action) -> Done:

@@ -59,6 +59,16 @@ def open_review(conn: Connection, books: Books, review: Review) -> bool:
     return True
 
 
+def is_open(conn: Connection, *, kind: str, subject_id: str) -> bool:
+    """Whether somebody is asked about this already."""
+    found = conn.execute(
+        select(reviews.c.review_id).where(
+            reviews.c.state == "open", reviews.c.kind == kind, reviews.c.subject_id == subject_id
+        )
+    )
+    return found.first() is not None
+
+
 def close_review(conn: Connection, books: Books, review_id: UUID, *, by: str, note: str) -> bool:
     """Close a review, with a note (rule AL-5). Returns whether it was open."""
     result = conn.execute(

@@ -161,6 +161,16 @@ def pause(conn: Connection, books: Books, run_id: UUID, *, because: str) -> bool
     return paused.rowcount == 1
 
 
+def pause_all(conn: Connection, books: Books, *, because: str) -> int:
+    """Stop every run that goes, until somebody starts it again; returns how many went."""
+    paused = conn.execute(
+        update(runs)
+        .where(runs.c.state == "running")
+        .values(state="paused", paused_because=because[:500], changed_at=books.at(conn))
+    )
+    return paused.rowcount
+
+
 def complete(conn: Connection, books: Books, run_id: UUID) -> None:
     """Note that every item was taken."""
     _change(conn, books, run_id, frm=("running",), to="completed", verb="be completed")

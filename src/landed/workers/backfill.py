@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, RowMapping, select
+from sqlalchemy import Connection, Engine, RowMapping, func, select
 
 from landed.deliveries.event import Rejected
+from landed.effects.state import State
 from landed.errors import ActionRefusedError, BeyondHorizonError, CeilingReachedError
 from landed.facts import Note, forget
 from landed.intake.admission import Admitted, Doorkeeper, Refused
@@ -26,7 +27,7 @@ from landed.records import quarantine, runs
 from landed.records.origins import LIVE, origin_of
 from landed.records.receipts import HANDLE_LANE, Conflicting, Kept, Seen, Taken
 from landed.records.session import Books, transact
-from landed.records.tables import outbox, schedule
+from landed.records.tables import effects, outbox, schedule
 from landed.registry import Registry
 from landed.workers.sources import DeliveryFile, ReceiptList, StoredDelivery
 
@@ -41,6 +42,9 @@ LIVE_LAG_MAX_US: Final = 60_000_000
 QUARANTINE_RATIO_MAX: Final = 0.2
 QUARANTINES_LOOKED_AT: Final = 50
 """From so many items on the share of quarantines may pause a run (rule BF-6)."""
+DOUBT_RATIO_MAX: Final = 0.2
+DOUBTS_LOOKED_AT: Final = 20
+"""From so many new effects on the share of those in doubt may pause a run (rule BF-6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,9 @@ def step(clerk: Clerk, keeper: Doorkeeper, run_id: UUID, source: Source) -> Prog
     if left <= 0:
         transact(clerk.engine, lambda conn: runs.complete(conn, clerk.books, run_id))
         return Progress(source.total, source.total, "completed")
+    if transact(clerk.engine, lambda conn: _pause_on_doubt(conn, clerk.books, run)):
+        run = _load(clerk, run_id)
+        return Progress(cursor, source.total, run["state"], run["paused_because"])
     if transact(clerk.engine, lambda conn: _is_live_late(conn, clerk.books), is_durable=False):
         return Progress(cursor, source.total, "running", "live traffic")
     wanted = min(clerk.batch, left)
@@ -251,6 +258,22 @@ def _alarm(taken: Sequence[Taken], run: RowMapping) -> str | None:
     if run["kind"] == runs.BACKFILL and looked_at >= QUARANTINES_LOOKED_AT and is_high:
         return f"{run['quarantined']} of {looked_at} events were quarantined"
     return None
+
+
+def _pause_on_doubt(conn: Connection, books: Books, run: RowMapping) -> bool:
+    """Pause a run of whose effects too many are in doubt: more of them would not help (BF-6)."""
+    if run["new_effects"] < DOUBTS_LOOKED_AT:
+        return False
+    doubts = conn.execute(
+        select(func.count()).where(
+            effects.c.state == State.UNKNOWN.value,
+            effects.c.origin == origin_of(run["kind"], run["run_id"]),
+        )
+    ).scalar_one()
+    if doubts <= DOUBT_RATIO_MAX * run["new_effects"]:
+        return False
+    because = f"{doubts} of its {run['new_effects']} effects are in doubt"
+    return runs.pause(conn, books, run["run_id"], because=because)
 
 
 def _is_live_late(conn: Connection, books: Books) -> bool:

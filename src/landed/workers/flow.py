@@ -30,7 +30,7 @@ class Flow:
         tempo: Tempo,
         note: Note,
     ) -> None:
-        self._recipient = recipient
+        self.recipient = recipient
         self._concurrency = contract.concurrency
         self._in_flight = 0
         self._rate_per_s = contract.rate_per_s
@@ -87,7 +87,7 @@ class Flow:
         self._is_probing = False
         if not isinstance(answer, Ambiguous | NotSent):
             if self.is_open:
-                self._note("recipient.resumed", {"recipient": self._recipient})
+                self._note("recipient.resumed", {"recipient": self.recipient})
             self._failures = 0
             return
         self._failures += 1
@@ -97,7 +97,7 @@ class Flow:
         longest_s = min(self._tempo.breaker_max_s, self._tempo.breaker_s * 2 ** min(over, 16))
         pause_s = longest_s * (0.5 + self._chance.random() / 2)
         self._closed_until_ms = float(self._clock.monotonic_ms()) + pause_s * 1000
-        self._note("recipient.paused", {"recipient": self._recipient, "seconds": pause_s})
+        self._note("recipient.paused", {"recipient": self.recipient, "seconds": pause_s})
 
     def _fill(self, now_ms: float) -> None:
         rate = self._rate_per_s or 0.0

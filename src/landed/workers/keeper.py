@@ -5,17 +5,19 @@ It settles no doubt and makes nothing sendable.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from sqlalchemy import Connection
 
-from landed.effects.state import State
-from landed.records import deadlines, retention
+from landed.effects.state import Reason, State
+from landed.records import deadlines, retention, reviews, runs
 from landed.records.effects import EffectView, view, views
 from landed.registry.horizons import policy_of
 from landed.workers.desk import Desk
+from landed.workers.flow import Flow
 
 BATCH: Final = 100
 _ALERT_RED_S: Final = 600.0
@@ -27,8 +29,9 @@ class Keeper:
     name = "keeper"
     is_timed = True
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, flows: Sequence[Flow] = ()) -> None:
         self._desk = desk
+        self._flows = tuple(flows)
         self._policy = policy_of(desk.registry)
         self._scrubbed_ms: float | None = None
         self._gauged_ms: float | None = None
@@ -43,7 +46,7 @@ class Keeper:
 
     async def run_once(self) -> int:
         """Do what is due; returns how many rows were changed."""
-        changed = await self._expire()
+        changed = await self._expire() + await self._pause_runs()
         if self._is_due(self._gauged_ms, self._desk.tempo.gauge_every_s):
             self._gauged_ms = self._now_ms()
             changed += await self._look_at_doubt()
@@ -80,6 +83,17 @@ class Keeper:
             delays=desk.delays(effect),
         )
 
+    async def _pause_runs(self) -> int:
+        """A recipient that is left alone gets no backfill either (rule BF-6)."""
+        closed = [flow.recipient for flow in self._flows if flow.is_open]
+        if not closed:
+            return 0
+        desk = self._desk
+        because = f"{', '.join(closed)} does not answer and is left alone"
+        return await desk.transact(
+            lambda conn: runs.pause_all(conn, desk.books, because=because), is_durable=False
+        )
+
     # --- Doubt ---------------------------------------------------------------------------------
 
     async def _look_at_doubt(self) -> int:
@@ -104,8 +118,13 @@ class Keeper:
         if contract is None or effect.state not in (State.UNKNOWN, State.ACCEPTED):
             return False
         delays = desk.delays(effect)
-        if deadlines.is_horizon_passed(effect, contract, now_us=now_us):
-            return deadlines.pass_horizon(conn, desk.books, effect, contract, delays=delays)
+        is_over = deadlines.is_horizon_passed(effect, contract, now_us=now_us)
+        if is_over and deadlines.pass_horizon(conn, desk.books, effect, contract, delays=delays):
+            return True
+        if is_over and reviews.is_open(
+            conn, kind=Reason.HORIZON_PASSED.value, subject_id=str(effect.effect_id)
+        ):
+            return False
         since_us = effect.first_sight_at or effect.created_at
         if now_us - since_us < int(contract.series_max_s * 1_000_000):
             return False
