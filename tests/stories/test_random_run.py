@@ -134,7 +134,15 @@ async def _play(seed: int, steps: int, *, replicas: int) -> None:
 
 
 @pytest.mark.scenario("SWA-77")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    ("backend", "seed"),
+    [
+        *(("memory", seed) for seed in range(8)),
+        *(("postgres", seed) for seed in range(8, 11)),
+        *(pytest.param("postgres", seed, marks=pytest.mark.long) for seed in range(11, 19)),
+    ],
+    indirect=["backend"],
+)
 async def test_a_random_run_keeps_the_ledger_right(seed: int) -> None:
     await _play(seed, 400, replicas=2 + seed % 2)
 

@@ -19,6 +19,10 @@ from landed.postgres.dsn import parse_dsn
 from landed.postgres.faults import Phase
 
 pytestmark = pytest.mark.real_loop
+END_ALL = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
 
 
 @asynccontextmanager
@@ -135,19 +139,19 @@ async def test_sessions_that_all_died_cost_a_repeatable_step_one_more_try(
         await asyncio.gather(*[run(connections, "SELECT pg_sleep(0.05)") for _ in range(3)])
         assert len(connections._idle) == 3
         with psycopg.connect(parse_dsn(postgres_url).conninfo, autocommit=True) as third:
-            third.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+            third.execute(END_ALL)
         assert await run(connections, "SELECT 1", is_repeatable=True) == (1,)
         assert len(connections._idle) == 1
 
 
-async def test_what_may_not_be_repeated_is_not(postgres_url: str) -> None:
-    async with opened(postgres_url) as connections:
-        (pid,) = await run(connections, "SELECT pg_backend_pid()")
+async def test_what_may_not_be_repeated_is_not_and_one_failure_is_enough(
+    postgres_url: str,
+) -> None:
+    async with opened(postgres_url, size=3) as connections:
+        await asyncio.gather(*[run(connections, "SELECT pg_sleep(0.05)") for _ in range(3)])
         with psycopg.connect(parse_dsn(postgres_url).conninfo, autocommit=True) as third:
-            third.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+            third.execute(END_ALL)
         with pytest.raises(StorageError) as lost:
             await run(connections, "SELECT 1", phase=Phase.COMMITTING)
         assert not lost.value.is_outcome_known
+        assert await run(connections, "SELECT 1", phase=Phase.COMMITTING) == (1,)

@@ -137,6 +137,8 @@ async def test_a_record_moves_the_cursor_by_one_version_and_from_its_own_base_on
     assert (await look(projection)).version == 1
     await projection.record([step(base=1, version=2)])
     assert (await look(projection)).version == 2
+    await projection.record([step(2, base=0, version=3)])
+    assert (await look(projection, 2)).version == 0
 
 
 async def test_of_two_answers_the_higher_version_and_the_later_expiry_win(

@@ -125,7 +125,9 @@ async def test_replicas_that_fold_one_backlog_at_once_make_equal_rows_and_no_dea
             return step(base=base, version=version, entries=entries)
 
         async def fold(one: Any, order: int) -> list[bool]:
-            return [await one.advance(page(base, base + 40, order)) for base in range(0, 400, 40)]
+            return [
+                await one.advance(page(base, base + 1000, order)) for base in range(0, 4000, 1000)
+            ]
 
         async def transfer(one: Any) -> None:
             for n in range(40):
@@ -136,11 +138,40 @@ async def test_replicas_that_fold_one_backlog_at_once_make_equal_rows_and_no_dea
             *[fold(one, order) for one, order in zip(replicas, orders, strict=True)],
             *[transfer(one) for one in replicas],
         )
-        assert [True] * 30 == [is_taken for one in taken[:3] for is_taken in one or ()]
-        for n in range(1, 401):
+        assert [True] * 12 == [is_taken for one in taken[:3] for is_taken in one or ()]
+        for n in range(1, 4001, 40):
             view = await look(replicas[0], event=n)
-            assert (view.version, view.answered) == (400, Answered(n * 10, n, b"f"))
+            assert (view.version, view.answered) == (4000, Answered(n * 10, n, b"f"))
         assert (await look(replicas[0], 2)).version == 40
+
+
+@pytest.mark.real_loop
+@pytest.mark.scenario("SWA-52")
+@pytest.mark.parametrize("kind", ["record", "advance"])
+async def test_a_step_that_waited_for_a_row_looks_at_what_it_is_now(
+    postgres_url: str, kind: str
+) -> None:
+    projection = open_on(postgres_url)
+    async with projection.running():
+        await (await met(projection)).advance(step())
+        late = step(base=1, version=2, answers=((2, 9e4),))
+        with admin(postgres_url) as connection:
+            with connection.transaction():
+                connection.execute("UPDATE landed_views SET version = 5")
+                take: Any = (
+                    projection.record([late]) if kind == "record" else projection.advance(late)
+                )
+                task = asyncio.create_task(take)
+                async with asyncio.timeout(10):
+                    with admin(postgres_url) as other:
+                        while not other.execute(
+                            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                            " AND datname = current_database()"
+                        ).fetchone():
+                            await asyncio.sleep(0.005)
+            await task
+        view = await look(projection, event=2)
+        assert (view.version, view.answered) == (5, Answered(20, 2, b"f"))
 
 
 @pytest.mark.scenario("SWA-46")
