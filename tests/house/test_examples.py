@@ -18,6 +18,7 @@ SAYS = {
     "08_two_devices.py": ["Ann sees  To the glacier", "both see  To the lake ['rope', 'tent']"],
     "10_own_tables.py": ["['tea', 'bread']", "page - ['tea', 'bread']", "'salt']"],
     "09_outbox_worker.py": ["was there already", "killed at 6 places: one number a row"],
+    "11_explored_stock.py": ["40 worlds of Stock are clean", "Careless is wrong in world"],
     "04_transfer.py": ["(6, 4)", "How.FRESH", "How.ORIGINAL", "6 in store"],
 }
 

@@ -145,3 +145,29 @@ def test_a_lookup_that_ends_late_does_not_take_a_change_back():
     stalling = sim.Dials(executor_s=(0.0, 0.01))
     for seed in range(100):
         sim.run(read_beside_the_first_write(), seed=seed, dials=stalling)
+
+
+async def asked_again_after_a_restart(step_ms):
+    """What a replica that folded afresh answers to a request of the server's life before."""
+    clock = sim.HostClock(sim.sim_loop().time)
+    store = MemoryStore(Limits(), log_id=UUID(int=1))
+    first = Lane(store, limits=Limits(), clock=clock)
+    await first.open()
+    assert isinstance(await replica(EmbeddedLog(first)).execute(deposit(50, ID)), Done)
+    await first.close()
+    clock.step_wall(step_ms)
+    second = Lane(store, limits=Limits(), clock=clock)
+    await second.open()
+    assert isinstance(await replica(EmbeddedLog(second)).execute(deposit(1, OTHER)), Done)
+    cold = replica(EmbeddedLog(second))
+    await cold.look(KEY)
+    outcome = await cold.execute(deposit(50, ID))
+    await second.close()
+    return outcome.how
+
+
+async def test_the_window_ends_early_if_a_server_starts_again_with_its_clock_put_forward():
+    """The stated limit of the window: it is counted in the server's time, from life to life."""
+    assert How.ORIGINAL is await asked_again_after_a_restart(0)
+    assert How.ORIGINAL is await asked_again_after_a_restart(-86_400_000)
+    assert How.FRESH is await asked_again_after_a_restart(+86_400_000)

@@ -190,6 +190,8 @@ def _tone(entry: Entry) -> str:
         return "fault"
     if what == "call.ended" and not isinstance(entry.fields["outcome"], Done):
         return ""
+    if what == "log.wrote" and entry.fields["answer"] != "landed":
+        return ""
     if what in {"call.ended", "lane.committed", "log.wrote", "server.started", "replica.started"}:
         return "good"
     return "quiet" if what in _QUIET else ""
