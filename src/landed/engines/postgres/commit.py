@@ -23,7 +23,7 @@ from landed.engines.arrivals import Arrival
 from landed.engines.flush import FlushGate
 from landed.engines.port import LogIdentity, Stored
 from landed.engines.postgres.arrays import blobs, ints, uuids
-from landed.engines.postgres.exchange import Call, Exchange, Statement
+from landed.engines.postgres.exchange import LOST_STATEMENT, Call, Exchange, Statement
 from landed.engines.postgres.judging import Fate, Judged, Pairs, Verdict, judge, keys_of, pairs_of
 from landed.engines.postgres.page import NEWEST
 from landed.engines.postgres.place import TIMELINE, settle_place
@@ -64,64 +64,51 @@ _MARK_KINDS: Final = ("bigint", "uuid", "bigint", "bigint")
 _FIRST_HEAD: Final = 1 + len(_ENTRY_KINDS)
 _FIRST_MARK: Final = _FIRST_HEAD + len(_HEAD_KINDS)
 
-BEGIN: Final = Statement(b"landed_begin", b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+BEGIN: Final = Statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 SETTINGS: Final = Statement(
-    b"landed_settings",
-    b"SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),"
-    b" set_config('idle_in_transaction_session_timeout', $3, true),"
-    b" set_config('synchronous_commit', $4, true), set_config('enable_seqscan', 'off', true),"
-    b" set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
-    b" set_config('plan_cache_mode', 'force_generic_plan', true)",
+    "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),"
+    " set_config('idle_in_transaction_session_timeout', $3, true),"
+    " set_config('synchronous_commit', $4, true), set_config('enable_seqscan', 'off', true),"
+    " set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
+    " set_config('plan_cache_mode', 'force_generic_plan', true)",
 )
 """For this transaction alone, so that it holds behind a pooler too. Each lock has its bound and all of
 them together twice that; a process that stands still loses its locks. The plans are index lookups,
 whatever the planner believes to know of a table that was empty a minute ago."""
-LOCK: Final = Statement(
-    b"landed_lock", b"SELECT count(pg_advisory_xact_lock(k)) FROM unnest($1::bigint[]) AS k"
-)
-TRY_LOCK: Final = Statement(
-    b"landed_try_lock", b"SELECT pg_try_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
-)
+LOCK: Final = Statement("SELECT count(pg_advisory_xact_lock(k)) FROM unnest($1::bigint[]) AS k")
+TRY_LOCK: Final = Statement("SELECT pg_try_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k")
 LOAD: Final = Statement(
-    b"landed_load",
-    (
-        f"SELECT s.xid, s.shift, s.is_here, {', '.join(f'h.{name}' for name in HEAD_COLUMNS)}, "
-        "m.mark, m.row_check FROM "
-        "(SELECT pg_current_xact_id()::text::bigint AS xid, shift,"
-        f" timeline = {TIMELINE} AS is_here, set_config('statement_timeout', '0', true)"
-        " FROM landed_log OFFSET 0) AS s "
-        "CROSS JOIN unnest($1::bytea[], $2::uuid[]) WITH ORDINALITY AS p (key, client, nth) "
-        "LEFT JOIN landed_log_heads AS h ON h.key = p.key "
-        "LEFT JOIN landed_log_marks AS m ON m.number = h.number AND m.client = p.client "
-        "ORDER BY p.nth"
-    ).encode(),
+    f"SELECT s.xid, s.shift, s.is_here, {', '.join(f'h.{name}' for name in HEAD_COLUMNS)}, "
+    "m.mark, m.row_check FROM "
+    "(SELECT pg_current_xact_id()::text::bigint AS xid, shift,"
+    f" timeline = {TIMELINE} AS is_here, set_config('statement_timeout', '0', true)"
+    " FROM landed_log OFFSET 0) AS s "
+    "CROSS JOIN unnest($1::bytea[], $2::uuid[]) WITH ORDINALITY AS p (key, client, nth) "
+    "LEFT JOIN landed_log_heads AS h ON h.key = p.key "
+    "LEFT JOIN landed_log_marks AS m ON m.number = h.number AND m.client = p.client "
+    "ORDER BY p.nth"
 )
 """The transaction gets its id here, after the locks. And statements have no bound from here on: one
 that cancelled the wait for a standby would turn "not yet" into an acknowledgement."""
 WRITE: Final = Statement(
-    b"landed_write",
-    (
-        "WITH entries AS (INSERT INTO landed_log_entries "
-        f"SELECT {_columns(1, _ENTRY_KINDS)}), "
-        "heads AS (INSERT INTO landed_log_heads "
-        f"SELECT {_columns(_FIRST_HEAD, _HEAD_KINDS)} "
-        "ON CONFLICT (key) DO UPDATE SET "
-        + ", ".join(f"{name} = excluded.{name}" for name in HEAD_COLUMNS[2:])
-        + ") INSERT INTO landed_log_marks "
-        f"SELECT {_columns(_FIRST_MARK, _MARK_KINDS)} "
-        "ON CONFLICT (number, client) DO UPDATE "
-        "SET mark = excluded.mark, row_check = excluded.row_check"
-    ).encode(),
+    "WITH entries AS (INSERT INTO landed_log_entries "
+    f"SELECT {_columns(1, _ENTRY_KINDS)}), "
+    "heads AS (INSERT INTO landed_log_heads "
+    f"SELECT {_columns(_FIRST_HEAD, _HEAD_KINDS)} "
+    "ON CONFLICT (key) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in HEAD_COLUMNS[2:])
+    + ") INSERT INTO landed_log_marks "
+    f"SELECT {_columns(_FIRST_MARK, _MARK_KINDS)} "
+    "ON CONFLICT (number, client) DO UPDATE "
+    "SET mark = excluded.mark, row_check = excluded.row_check"
 )
-DEAD: Final = Statement(
-    b"landed_dead",
-    f"INSERT INTO landed_log_dead SELECT {_columns(1, ['bigint'] * 4)}".encode(),
-)
-COMMIT: Final = Statement(b"landed_commit", b"COMMIT")
-ROLLBACK: Final = Statement(b"landed_rollback", b"ROLLBACK")
+DEAD: Final = Statement(f"INSERT INTO landed_log_dead SELECT {_columns(1, ['bigint'] * 4)}")
+COMMIT: Final = Statement("COMMIT")
+ROLLBACK: Final = Statement("ROLLBACK")
 
-_ATTEMPTS: Final = 3
-"""For one group: a dead connection, a place that moved, a lock that was not had, in some order."""
+_ATTEMPTS: Final = 4
+"""For one group: a dead connection, a place that moved, a lock that was not had, a pooler that lost a
+statement, in some order."""
 
 
 class Settled(NamedTuple):
@@ -182,6 +169,10 @@ class Committer:
             except _ElsewhereError:
                 self._roll_back()
                 self._settle_place()
+            except LOST_STATEMENT:
+                self._roll_back()
+                self._sessions.stop_preparing()
+                self.close()
             except psycopg.Error as error:
                 kind = explain(error, Phase.WORKING).kind
                 self._roll_back()
@@ -209,6 +200,9 @@ class Committer:
             self._write(parameters, dead)
         except psycopg.Error as error:
             self._roll_back()
+            if isinstance(error, LOST_STATEMENT):
+                self._sessions.stop_preparing()
+                self.close()
             return Settled(storage_error(error, phase, doing="the commit failed"), 0)
         except (TypeError, ValueError, OverflowError) as error:
             # A value that no row can hold got past the doors; nothing was sent.

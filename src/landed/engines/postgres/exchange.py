@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -17,15 +18,24 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
+LOST_STATEMENT: Final = (
+    psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.DuplicatePreparedStatement,
+)
+"""What comes back when a pooler hands on a session that does not hold what this connection prepared."""
 _FAILED: Final = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
 
 
-class Statement(NamedTuple):
+class Statement:
     """A statement with numbered parameters (``$1``)."""
 
-    name: bytes
-    """Under which it is prepared, once a connection."""
-    sql: bytes
+    __slots__ = ("name", "sql")
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql.encode()
+        self.name = b"landed_" + blake2b(self.sql, digest_size=8).hexdigest().encode()
+        """Under which it is prepared. Made of its text: behind a pooler that shares sessions, what
+        another version of this code prepared must not be taken for it."""
 
 
 class Call(NamedTuple):
@@ -82,9 +92,14 @@ class Exchange:
             rows.append(self._rows(results[at]))
         return rows
 
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._connection.close()
+
     def _send(self, call: Call) -> int:
         """Queue a call; how many results it brings."""
-        (name, sql), values = call
+        statement, values = call
+        name, sql = statement.name, statement.sql
         formats = [Format.BINARY] * len(values)
         if not self._prepares:
             self._pgconn.send_query_params(

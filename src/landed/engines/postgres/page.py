@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 from uuid import UUID
 
+from landed.engines.postgres.exchange import Call, Statement
 from landed.engines.postgres.row import (
     ENTRY_COLUMNS,
     HEAD_COLUMNS,
@@ -39,15 +41,15 @@ ROWS_MAX: Final = 2_048
 
 _HEADS: Final = ", ".join(f"h.{name}" for name in HEAD_COLUMNS)
 _ENTRIES: Final = ", ".join(f"e.{name}" for name in ENTRY_COLUMNS)
-HEAD: Final = f"SELECT {_HEADS} FROM landed_log_heads AS h WHERE h.key = %(key)s"
-PAGE: Final = (
+_HEAD_OF: Final = Statement(f"SELECT {_HEADS} FROM landed_log_heads AS h WHERE h.key = $1::bytea")
+_PAGE: Final = (
     f"SELECT {_HEADS}, e.found, {_ENTRIES} FROM landed_log_heads AS h LEFT JOIN LATERAL ("
     "SELECT *, sum(size) OVER (ORDER BY version) AS total, count(*) OVER () AS found FROM ("
     "SELECT * FROM landed_log_entries WHERE kind = 1 AND number = h.number "
     "AND incarnation = h.incarnation AND h.life = 1 "
-    "AND version >= greatest(h.floor, %(low)s) AND version <= least(h.version, %(high)s)"
-    "{conditions} ORDER BY version LIMIT %(rows)s) AS chosen) AS e "
-    "ON e.total <= %(budget)s OR e.total = e.size WHERE h.key = %(key)s ORDER BY e.version"
+    "AND version >= greatest(h.floor, $2::bigint) AND version <= least(h.version, $3::bigint)"
+    f"{{conditions}} ORDER BY version LIMIT {ROWS_MAX}) AS chosen) AS e "
+    "ON e.total <= $4::bigint OR e.total = e.size WHERE h.key = $1::bytea ORDER BY e.version"
 )
 """With the head on every row: two statements would see two moments."""
 BELOW: Final = (
@@ -55,14 +57,14 @@ BELOW: Final = (
 )
 """SQL: the position below which nothing can arrive any more. Every transaction with a lower id has
 ended, and what it committed is in the very snapshot that says so."""
-FEED: Final = (
+_FEED: Final = Statement(
     f"SELECT e.found, {_HEADS}, {_ENTRIES} FROM ("
     "SELECT *, sum(size) OVER (ORDER BY position) AS total, count(*) OVER () AS found FROM ("
-    "SELECT * FROM landed_log_entries WHERE position > %(after)s "
+    "SELECT * FROM landed_log_entries WHERE position > $1::bigint "
     f"AND position < (SELECT {BELOW} FROM landed_log) "
-    "ORDER BY position LIMIT %(rows)s) AS chosen) AS e "
+    "ORDER BY position LIMIT $2::bigint) AS chosen) AS e "
     "JOIN landed_log_heads AS h ON h.number = e.number "
-    "WHERE e.total <= %(budget)s OR e.total = e.size ORDER BY e.position"
+    "WHERE e.total <= $3::bigint OR e.total = e.size ORDER BY e.position"
 )
 NEWEST: Final = (
     "SELECT position, server_ms FROM landed_log_entries "
@@ -71,52 +73,54 @@ NEWEST: Final = (
 
 _CONDITIONS: Final = (
     # The filter's name, and what it asks of a batch's columns (log rules R5, R7).
-    ("include_client", "client = %(include_client)s"),
-    ("exclude_client", "client <> %(exclude_client)s"),
-    ("include_user", "user_id = %(include_user)s"),
-    ("exclude_user", "user_id IS DISTINCT FROM %(exclude_user)s"),
-    ("min_server_ms", "server_ms >= %(min_server_ms)s"),
-    ("max_server_ms", "server_ms <= %(max_server_ms)s"),
-    ("min_client_seq", "max_seq >= %(min_client_seq)s"),
-    ("max_client_seq", "min_seq <= %(max_client_seq)s"),
-    ("min_event_seq", "event_seq >= %(min_event_seq)s"),
-    ("max_event_seq", "event_seq - event_count < %(max_event_seq)s"),
+    ("include_client", "client = {}::uuid"),
+    ("exclude_client", "client <> {}::uuid"),
+    ("include_user", "user_id = {}::uuid"),
+    ("exclude_user", "user_id IS DISTINCT FROM {}::uuid"),
+    ("min_server_ms", "server_ms >= {}::bigint"),
+    ("max_server_ms", "server_ms <= {}::bigint"),
+    ("min_client_seq", "max_seq >= {}::bigint"),
+    ("max_client_seq", "min_seq <= {}::bigint"),
+    ("min_event_seq", "event_seq >= {}::bigint"),
+    ("max_event_seq", "event_seq - event_count < {}::bigint"),
 )
 _SHIFTED: Final = frozenset({"min_client_seq", "max_client_seq"})
 _BIGINT_MAX: Final = 2**63 - 1
 
 
-class Query(NamedTuple):
-    """A statement and its parameters."""
-
-    statement: str
-    parameters: dict[str, Any]
-
-
-def page_query(read: Read, budget: int) -> Query:
+def page_call(read: Read, budget: int) -> Call:
     """The one statement of a page."""
     filters = read.filters
     high = filters.from_version + VERSIONS_MAX - 1
     if filters.to_version is not None:
         high = min(high, filters.to_version)
-    parameters: dict[str, Any] = {
-        "key": read.key.packed,
-        "low": min(filters.from_version, _BIGINT_MAX),
-        "high": min(high, _BIGINT_MAX),
-        "rows": ROWS_MAX,
-        "budget": budget,
-    }
+    values = [read.key.packed, _int(filters.from_version), _int(high), _int(budget)]
     conditions = ""
     for name, condition in _CONDITIONS:
         value = getattr(filters, name)
         if value is None:
             continue
-        conditions += f" AND {condition}"
         if isinstance(value, UUID):
-            parameters[name] = value
+            values.append(value.bytes)
         else:
-            parameters[name] = value - HALF if name in _SHIFTED else min(value, _BIGINT_MAX)
-    return Query(PAGE.replace("{conditions}", conditions), parameters)
+            values.append(_int(value - HALF if name in _SHIFTED else value))
+        conditions += f" AND {condition.format(f'${len(values)}')}"
+    return Call(_page_statement(conditions), values)
+
+
+@lru_cache(maxsize=1_024)
+def _page_statement(conditions: str) -> Statement:
+    return Statement(_PAGE.replace("{conditions}", conditions))
+
+
+def _int(number: int) -> bytes:
+    """A number without sign as ``bigint``. Beyond its range there is nothing to find either way."""
+    return min(number, _BIGINT_MAX).to_bytes(8, signed=True)
+
+
+def details_call(key: AggregateKey) -> Call:
+    """The one statement of an aggregate's details."""
+    return Call(_HEAD_OF, (key.packed,))
 
 
 def page_of(read: Read, rows: Sequence[Sequence[Any]]) -> Page | BelowFloor | AggregateMissing:
@@ -181,11 +185,10 @@ def details_of(key: AggregateKey, rows: Sequence[Sequence[Any]]) -> Details | Ag
     )
 
 
-def feed_query(read: FeedRead, budget: int) -> Query:
+def feed_call(read: FeedRead, budget: int) -> Call:
     """The one statement of a page of the feed. One row more than asked tells whether there is more."""
     rows = min(max(read.limit, 1), ROWS_MAX) + 1
-    after = min(read.after, _BIGINT_MAX)
-    return Query(FEED, {"after": after, "rows": rows, "budget": budget})
+    return Call(_FEED, (_int(read.after), _int(rows), _int(budget)))
 
 
 def feed_page_of(read: FeedRead, rows: Sequence[Sequence[Any]]) -> FeedPage:

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import psycopg
 
 from landed.engines.port import Done
+from landed.engines.postgres.exchange import LOST_STATEMENT, Call, Exchange
 from landed.engines.postgres.page import (
-    HEAD,
-    Query,
+    details_call,
     details_of,
+    feed_call,
     feed_page_of,
-    feed_query,
+    page_call,
     page_of,
-    page_query,
 )
 from landed.engines.postgres.session import Sessions
 from landed.errors import StorageError
@@ -60,7 +60,7 @@ class Readers:
         self._loop = asyncio.get_running_loop()
         self._executor = ThreadPoolExecutor(limits.readers_max, "landed-read")
         # Taking from and giving back to a deque are single steps, so that threads share it.
-        self._idle: deque[psycopg.Connection[Any]] = deque()
+        self._idle: deque[Exchange] = deque()
         self._turn: list[tuple[Asked, Done]] = []
         self._running = 0
         self._waiters: dict[int, _Waiter] = {}
@@ -98,8 +98,7 @@ class Readers:
     def shut_down(self) -> None:
         """Close the threads and the connections."""
         self._executor.shutdown(wait=True)
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
 
     # --- one turn
 
@@ -138,41 +137,33 @@ class Readers:
 
     def _read(self, asked: Sequence[Asked]) -> list[Answer]:
         """Ask for all of them in one round trip. A connection found dead is replaced once."""
-        for is_last in (False, True):
-            try:
-                connection = self._idle.pop() if self._idle else self._sessions.open_reader()
-            except IndexError:
-                connection = self._sessions.open_reader()
-            try:
-                answers = self._answers(connection, asked)
-            except psycopg.Error as error:
-                connection.close()
-                if is_last or explain(error, Phase.WORKING).kind is not Kind.NOT_SENT:
-                    raise storage_error(error, Phase.WORKING, doing="reading") from error
-                while self._idle:
-                    self._idle.pop().close()
-            else:
-                self._idle.append(connection)
-                return answers
-        raise AssertionError("the last attempt answers or raises")
-
-    def _answers(self, connection: psycopg.Connection[Any], asked: Sequence[Asked]) -> list[Answer]:
         budget = self._limits.max_response_size
-        queries = [_query(each, budget) for each in asked]
-        prepare = None if self._sessions.prepares else False
-        found: list[Sequence[Any]] = []
-        if len(queries) == 1:
-            with connection.cursor(binary=True) as cursor:
-                statement, parameters = queries[0]
-                found.append(cursor.execute(statement, parameters, prepare=prepare).fetchall())
-        else:
-            with connection.pipeline():
-                cursors = [
-                    connection.cursor(binary=True).execute(*query, prepare=prepare)
-                    for query in queries
-                ]
-                found += [cursor.fetchall() for cursor in cursors]
-        return [_answer(each, rows) for each, rows in zip(asked, found, strict=True)]
+        calls = [_call(each, budget) for each in asked]
+        for is_last in (False, True):
+            exchange = self._borrow()
+            try:
+                found = exchange.run(calls)
+            except psycopg.Error as error:
+                exchange.close()
+                if isinstance(error, LOST_STATEMENT):
+                    self._sessions.stop_preparing()
+                elif is_last or explain(error, Phase.WORKING).kind is not Kind.NOT_SENT:
+                    raise storage_error(error, Phase.WORKING, doing="reading") from error
+                self._close_idle()
+            else:
+                self._idle.append(exchange)
+                return [_answer(each, rows) for each, rows in zip(asked, found, strict=True)]
+        raise StorageError("reading: the pooler does not keep prepared statements")
+
+    def _borrow(self) -> Exchange:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Exchange(self._sessions.open_reader(), prepares=self._sessions.prepares)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     # --- waiting for the feed
 
@@ -211,12 +202,12 @@ class Readers:
         done(FeedPage((), read.after, True))
 
 
-def _query(asked: Asked, budget: int) -> Query:
+def _call(asked: Asked, budget: int) -> Call:
     if isinstance(asked, Read):
-        return page_query(asked, budget)
+        return page_call(asked, budget)
     if isinstance(asked, GetDetails):
-        return Query(HEAD, {"key": asked.key.packed})
-    return feed_query(asked, budget)
+        return details_call(asked.key)
+    return feed_call(asked, budget)
 
 
 def _answer(asked: Asked, rows: Sequence[Sequence[Any]]) -> Answer:

@@ -51,8 +51,6 @@ class Sessions:
             StorageError: no connection, or the database failed.
         """
         connection = self.open_reader()
-        # The committing side prepares by itself, and the driver would take that away (exchange.py).
-        connection.prepare_threshold = None
         try:
             server = look(connection)
             check(server)
@@ -77,9 +75,15 @@ class Sessions:
             StorageError: no connection.
         """
         connection = open_connection(self.dsn)
-        if not self.prepares:
-            connection.prepare_threshold = None
+        # What is worth it is prepared in exchange.py, and the driver would take it away again.
+        connection.prepare_threshold = None
         return connection
+
+    def stop_preparing(self) -> None:
+        """A pooler hands sessions on without what was prepared in them: from now on, do without."""
+        if self.prepares:
+            self.prepares = False
+            self._note("engine.unprepared", {"why": "a pooler does not keep prepared statements"})
 
     def _commits_of(self, server: Server) -> str:
         """Choose how to commit: as the server does, but never weaker than its own disk."""
