@@ -1,0 +1,95 @@
+"""Acts in a process of their own, killed within their transaction or right after its commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from landed.deliveries.producer import Producer
+from landed.ledger import SigningKey, StandardWebhooks
+from landed.ledger.event_type import event_types
+from landed.records import actions, migrations, quarantine, retention
+from landed.records.session import Books, open_engine, transact
+from tests.handling.conftest import DIGEST_KEY, LEDGER
+from tests.handling.crash_child import _import_path, _processes
+
+Act = Callable[..., object]
+AFTER = "after the commit"
+
+
+def cut_short(act: Act, url: str, *arguments: object, at: int | str) -> bool:
+    """Run ``act(engine, books, *arguments)`` in a new process; says whether it was killed.
+
+    ``at``: the number of the statement before which SIGKILL comes, or ``AFTER`` the commit, before
+    anybody is told of it. An act with fewer statements comes to its end.
+    """
+    process = _processes.Process(target=_main, args=(act, url, arguments, at))
+    with _import_path():
+        process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise AssertionError("it did not come to an end")
+    assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
+    return process.exitcode != 0
+
+
+def _main(act: Act, url: str, arguments: tuple[object, ...], at: int | str) -> None:
+    engine = open_engine(url)
+    left = at if isinstance(at, int) else -1
+
+    def _kill() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _count(_conn: Connection, _cursor: object, statement: str, *_rest: object) -> None:
+        nonlocal left
+        if statement.startswith(("SELECT set_config", "PRAGMA", "SHOW")):
+            return
+        if left == 0:
+            _kill()
+        left -= 1
+
+    act(engine, Books(LEDGER, DIGEST_KEY), *arguments)
+    if at == AFTER:
+        _kill()
+    engine.dispose()
+
+
+# --- Acts ----------------------------------------------------------------------------------------
+
+SHOP = Producer(
+    namespace="shop",
+    authentication=StandardWebhooks(keys=(SigningKey(id="k1", secret=b"a secret of the shop's"),)),
+    types=event_types({"invoice.finalized": None}),
+)
+
+
+def route(_event: object, _data: object) -> tuple[quarantine.Route, ...]:
+    return (quarantine.Route("bill"),)
+
+
+def release(engine: Engine, books: Books, receipt_id: Any, action_id: Any) -> actions.Done:
+    """An operator releases an event that was set aside."""
+    action = actions.Action(action_id=action_id, actor="ann", reason="it is declared now")
+    return transact(
+        engine,
+        lambda conn: actions.release_quarantine(
+            conn, books, action, receipt_id, producer=SHOP, routes=route
+        ),
+    )
+
+
+def scrub(engine: Engine, books: Books, policy: retention.Policy) -> retention.Scrubbed:
+    """The keeper scrubs one batch."""
+    return transact(engine, lambda conn: retention.scrub_due(conn, books, policy))
+
+
+def migrate(engine: Engine, books: Books) -> object:
+    """A replica brings the tables up to date."""
+    return migrations.migrate(engine, books)
