@@ -18,7 +18,7 @@ from typing import Any, Final
 from benchmarks.report import RESULTS, Plan, Report, machine, save
 from rich.console import Console
 
-NAMES: Final = ("engine", "server", "loop", "age", "memory", "offline")
+NAMES: Final = ("layers", "engine", "server", "loop", "age", "memory", "offline", "handling")
 
 
 def main() -> None:

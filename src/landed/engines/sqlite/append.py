@@ -136,12 +136,7 @@ class Appender:
             self._is_in_doubt = not error.is_outcome_known
             raise
         self._is_in_doubt = False
-        if payment is not None:
-            self._paid(payment)
-        self._position = group[-1].position
-        self._numbers_used += len(draft.created)
-        self._remember([draft.heads.pop(key) for key in draft.created])
-        self._owed.owe(draft.heads)
+        self._keep(group, draft, payment)
 
     def settle(self) -> None:
         """Write every head that is owed, so that no entry has to be told again at open.
@@ -162,6 +157,15 @@ class Appender:
     def settled(self) -> int:
         """Entries up to this position may be dropped: their heads stand in the file."""
         return self._owed.until
+
+    def _keep(self, group: Sequence[Staged], draft: Draft, payment: Payment | None) -> None:
+        """Remember what is durable now."""
+        if payment is not None:
+            self._paid(payment)
+        self._position = group[-1].position
+        self._numbers_used += len(draft.created)
+        self._remember([draft.heads.pop(key) for key in draft.created])
+        self._owed.owe(draft.heads)
 
     def _paid(self, payment: Payment) -> None:
         self._owed.pay(payment)
