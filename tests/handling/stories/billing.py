@@ -98,6 +98,10 @@ class Billing:
 
     async def work(self) -> int:
         """Workers do what is due."""
+        return await self.work_on()
+
+    async def work_on(self, *lanes: str) -> int:
+        """Workers of these lanes do what is due; without any, of all."""
         desk = Desk(
             engine=self.ledger.engine,
             books=self.ledger.books,
@@ -107,7 +111,8 @@ class Billing:
             chance=random.Random(1),
             tempo=_AT_ONCE,
         )
-        return await Worker(agents_of(desk), note=self.note).run_until_idle()
+        agents = agents_of(desk, lanes=lanes or None)
+        return await Worker(agents, note=self.note).run_until_idle()
 
     async def recover(self) -> None:
         """Time passes: leases and send deadlines of the dead are over, and others work on."""

@@ -8,16 +8,16 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import delete, event, update
+from sqlalchemy import delete, event, select, update
 
 from landed.effects.state import State
 from landed.records import actions, effect_actions, rebuild
 from landed.records.settle import Delays
-from landed.records.tables import effects, schedule
-from landed.testing import Crash, FaultyRecipient, crash_at
+from landed.records.tables import attempts, effects, schedule
+from landed.testing import FaultyRecipient
 from tests.handling.conftest import LedgerDb
 from tests.handling.stories.billing import billing
-from tests.handling.stories.mortal import killed
+from tests.handling.stories.mortal import asleep, killed
 from tests.handling.stories.test_essential import SQLITE_FIRST, bank, bus, is_done_once
 
 __all__ = ["bank", "bus"]  # fixtures
@@ -25,6 +25,11 @@ __all__ = ["bank", "bus"]  # fixtures
 pytestmark = pytest.mark.real_loop
 
 ROOT = Path(__file__).parents[3]
+
+
+def _pass_time(db: LedgerDb) -> None:
+    """As if every send deadline were over."""
+    db.transact(lambda conn: conn.execute(update(effects).values(send_deadline=1)))
 
 
 @pytest.mark.scenario("KP-11")
@@ -74,30 +79,73 @@ async def test_killed_while_reaping_it_is_reaped_once(
 
 
 @pytest.mark.scenario("KP-24")
+@SQLITE_FIRST
 async def test_a_seal_whose_answer_is_lost_is_asked_for_again_and_is_one_seal(
     ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path
 ):
     bank.next("drop")
-    note = crash_at("KP-16", passes=1, kill=False)  # dropped first; it dies before the resend
-    async with billing(ledger_db, bank, bus, note=note) as service:
-        await service.invoice()
-        with pytest.raises(Crash):
-            await service.work()
-    async with billing(ledger_db, bank, bus, note=crash_at("KP-24", kill=False)) as service:
+    killed("KP-16", ledger_db, bank, bus, passes=1)  # dropped first; it dies before the resend
+    async with billing(ledger_db, bank, bus) as service:
         effect = await service.charge()
         case = effect_actions.Case(effect.effect_id, bank.contract(), Delays(owner="team-billing"))
         act = actions.Action(action_id=uuid4(), actor="ann", reason="the order was withdrawn")
+        _pass_time(ledger_db)
+        await service.work_on("reaper")
         ledger_db.transact(
             lambda conn: effect_actions.cancel(conn, service.ledger.books, act, case)
         )
-        with pytest.raises(Crash):
-            await service.recover()
+    killed("KP-24", ledger_db, bank, bus)
     key = str(effect.idempotency_key)
+    assert bank._seal(key).state == "sealed", "the seal was there, and its answer lost"
     async with billing(ledger_db, bank, bus) as service:
+        assert (await service.charge()).state is State.UNKNOWN
         await service.recover()
         assert (await service.charge()).state is State.CANCELLED
         assert bank.effects == 0
         assert bank._seal(key).state == "sealed"
+        service.check()
+
+
+@pytest.mark.scenario("KP-21", "AS-67")
+@SQLITE_FIRST
+async def test_a_worker_that_slept_through_its_reaping_makes_no_second_charge(
+    ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path
+):
+    with asleep("KP-16", ledger_db, bank, bus):
+        async with billing(ledger_db, bank, bus) as service:
+            assert (await service.charge()).state is State.SENDING
+            await service.recover()
+            await is_done_once(service)
+            assert len(bank.requests) == 1
+    async with billing(ledger_db, bank, bus) as service:
+        await service.recover()
+        await is_done_once(service)
+        assert len({seen.key for seen in bank.requests}) == 1
+        assert len(bank.requests) == 2, "the sleeper sent as well, under the same key"
+        with service.ledger.engine.connect() as conn:
+            first, second = conn.execute(select(attempts).order_by(attempts.c.attempt_no)).all()
+        assert (first.outcome, second.outcome) == ("abandoned", "success")
+        assert first.late_outcome == "success", "its late answer is on record"
+
+
+@pytest.mark.scenario("KP-22", "AS-81")
+@SQLITE_FIRST
+async def test_a_worker_that_slept_with_an_older_version_is_refused(
+    ledger_db: LedgerDb, bank: FaultyRecipient, bus: Path
+):
+    with asleep("KP-16", ledger_db, bank, bus, terms=1):
+        async with billing(ledger_db, bank, bus) as service:
+            await service.change_terms("terms 2", version=2)
+            await service.work()
+            assert (await service.terms_effect(2)).state is State.CONFIRMED
+            assert bank.effects == 1
+    async with billing(ledger_db, bank, bus) as service:
+        await service.recover()
+        assert [seen.fence for seen in bank.requests] == ["terms/481/2", "terms/481/1"]
+        assert (await service.terms_effect(1)).state is State.FENCED
+        standing = bank.newest("481")
+        assert standing is not None
+        assert (standing[0], bank.effects) == (2, 1)
         service.check()
 
 
