@@ -18,7 +18,7 @@ from landed.postgres.connections import Connections
 from landed.postgres.dsn import parse_dsn
 from landed.postgres.migrate import migrate
 from landed.projections.postgres import PostgresProjection, statements
-from landed.projections.postgres.store import _configure
+from landed.projections.postgres.store import SETTINGS
 from tests.handling.postgres import Cluster
 
 _CLOCK = """
@@ -56,7 +56,7 @@ class SharedStates:
         self._admin.execute(_CLOCK)
         migrate(self._admin, statements.PART, statements.STEPS)
         self.url = f"{url}&options=-csearch_path%3Dhands,public,pg_catalog"
-        self.connections = TimedConnections(parse_dsn(self.url), prepare=_configure)
+        self.connections = TimedConnections(parse_dsn(self.url).with_settings(SETTINGS))
         self._names = count(1)
 
     def name(self) -> str:

@@ -10,7 +10,7 @@ Without the driver this module can still be imported, the others of the room can
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
@@ -45,6 +45,18 @@ class Dsn:
     """The room's own options, as text."""
     place: str
     """Hosts and database, for messages."""
+
+    def with_settings(self, settings: Mapping[str, str]) -> Dsn:
+        """The same address for sessions that begin with these settings of the server.
+
+        They are said when a session begins and never changed in it, so a pooler that hands sessions
+        on cannot hand them to somebody else: it refuses them.
+        """
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo  # noqa: PLC0415
+
+        words = [str(conninfo_to_dict(self.conninfo).get("options") or "")]
+        words += [f"-c {name}={value}" for name, value in settings.items()]
+        return replace(self, conninfo=make_conninfo(self.conninfo, options=" ".join(words).strip()))
 
 
 def require_driver() -> None:

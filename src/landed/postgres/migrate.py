@@ -57,6 +57,7 @@ def migrate(
             # Whoever waited for the lock must see what the one before committed.
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+            connection.execute("SET LOCAL statement_timeout = 0")  # a step may take its time
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_KEY,))
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS landed_schema (part text NOT NULL,"

@@ -22,6 +22,12 @@ def test_several_hosts_mean_the_one_that_takes_writes() -> None:
     assert (params["target_session_attrs"], params["connect_timeout"]) == ("any", "1")
 
 
+def test_settings_of_a_session_join_those_of_the_url() -> None:
+    dsn = parse_dsn("postgresql:///x?options=-csearch_path%3Da,b")
+    told = conninfo_to_dict(dsn.with_settings({"lock_timeout": "5", "jit": "off"}).conninfo)
+    assert told["options"] == "-csearch_path=a,b -c lock_timeout=5 -c jit=off"
+
+
 def test_our_own_options_are_taken_off_and_libpqs_pass_through() -> None:
     dsn = parse_dsn("postgresql:///x?sslmode=require&colour=dark%20red", own=("colour",))
     assert dsn.options == {"colour": "dark red"}

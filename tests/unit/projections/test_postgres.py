@@ -37,7 +37,7 @@ class Traced(Connections):
     """Counts what goes over the wire."""
 
     def __init__(self, url: str, file: IO[str]) -> None:
-        super().__init__(parse_dsn(url), size=1, prepare=store._configure)
+        super().__init__(parse_dsn(url).with_settings(store.SETTINGS), size=1)
         self.file = file
 
     def _try(self, work: Any, *rest: Any) -> Any:
@@ -307,7 +307,8 @@ async def test_a_role_without_rights_is_told_so(postgres_url: str) -> None:
 async def test_a_row_that_is_locked_too_long_is_a_failure_that_may_be_tried_again(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "STATEMENT_TIMEOUT_MS", 200)
+    bounds = {"statement_timeout": "200", "lock_timeout": "100"}
+    monkeypatch.setattr(store, "SETTINGS", {**store.SETTINGS, **bounds})
     projection = open_on(postgres_url)
     async with projection.running():
         await (await met(projection)).advance(step())

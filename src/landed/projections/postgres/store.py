@@ -34,8 +34,13 @@ S = TypeVar("S")
 
 TIMEOUT_S: Final = 5.0
 """For one step, waiting for a connection included; a caller has more than one attempt."""
-STATEMENT_TIMEOUT_MS: Final = 4_000
-"""The server gives up before we do, so that it does not work for nobody."""
+SETTINGS: Final = {
+    "statement_timeout": "4000",
+    "lock_timeout": "2000",
+    "synchronous_commit": "off",
+}
+"""Of our sessions. The server gives up before we do (milliseconds), so that it does not work for nobody;
+a commit waits for no disk and no standby, because what is lost is folded again."""
 OPEN_TIMEOUT_S: Final = 90.0
 """Longer than one waits for another replica's migration."""
 KEEP_EVERY_S: Final = 10.0
@@ -106,9 +111,7 @@ class PostgresProjection(Generic[S]):
         """
         keeping = None
         try:
-            await self._connections.run(
-                self._prepare, timeout_s=OPEN_TIMEOUT_S, phase=Phase.COMMITTING
-            )
+            await self._open()
             keeping = asyncio.create_task(self._keep_house())
             yield
         finally:
@@ -116,6 +119,19 @@ class PostgresProjection(Generic[S]):
                 keeping.cancel()
                 await asyncio.gather(keeping, return_exceptions=True)
             self._connections.close()
+
+    async def _open(self) -> None:
+        try:
+            await self._connections.run(
+                self._prepare, timeout_s=OPEN_TIMEOUT_S, phase=Phase.COMMITTING
+            )
+        except StorageError as e:
+            if "startup parameter" in str(e):
+                raise ConfigurationError(
+                    f"a pooler stands before the database and takes no settings: add ?prepare=off "
+                    f"to the URL ({e})"
+                ) from e
+            raise
 
     async def load(
         self, keys: Sequence[AggregateKey], event_id: EventId | None, domain: Domain[S], /
@@ -281,9 +297,7 @@ class PostgresProjection(Generic[S]):
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
         """Before anything else, on a thread: tables, and what replicas must agree on (SW-94)."""
         checks.check(checks.look(connection))
-        connection.execute("SET statement_timeout = 0")  # a migration may take its time
         migrate(connection, statements.PART, statements.STEPS)
-        _configure(connection)
         connection.execute(
             "INSERT INTO landed_projections (name, config) VALUES (%s, %s) ON CONFLICT DO NOTHING",
             (self._name, Jsonb(self._config)),
@@ -304,8 +318,17 @@ class PostgresProjection(Generic[S]):
 
 
 def connect(url: str, *, size: int = SIZE) -> Connections:
-    """Connections as this projection needs them."""
-    return Connections(parse_dsn(url), size=size, prepare=_configure)
+    """Connections as this projection needs them.
+
+    With ``?prepare=off``, for a pooler in transaction mode, nothing is kept in a session: no prepared
+    statement and no setting. Then our own time limits bound what the server's would have bound.
+    """
+    dsn = parse_dsn(url, own=("prepare",))
+    if dsn.options.get("prepare", "on") not in {"on", "off"}:
+        raise ConfigurationError("prepare is on or off")
+    if dsn.options.get("prepare") == "off":
+        return Connections(dsn, size=size, prepare=_prepare_nothing)
+    return Connections(dsn.with_settings(SETTINGS), size=size)
 
 
 def rebuild(url: str, name: str) -> int:
@@ -318,7 +341,7 @@ def rebuild(url: str, name: str) -> int:
         ConfigurationError: the URL cannot be read, or no projection has this name.
         StorageError: the database failed.
     """
-    with checks.open_connection(parse_dsn(url)) as connection:
+    with checks.open_connection(parse_dsn(url, own=("prepare",))) as connection:
         try:
             begun = connection.execute(statements.REBUILD, {"projection": name}).rowcount
             known = connection.execute("SELECT name FROM landed_projections ORDER BY 1").fetchall()
@@ -332,13 +355,8 @@ def rebuild(url: str, name: str) -> int:
     return begun
 
 
-def _configure(connection: psycopg.Connection[Any]) -> None:
-    """Bounds for every wait, and commits that wait for no disk: what is lost is folded again."""
-    connection.execute(
-        "SELECT set_config('statement_timeout', %s, false),"
-        " set_config('lock_timeout', %s, false), set_config('synchronous_commit', 'off', false)",
-        (str(STATEMENT_TIMEOUT_MS), str(STATEMENT_TIMEOUT_MS // 2)),
-    )
+def _prepare_nothing(connection: psycopg.Connection[Any]) -> None:
+    connection.prepare_threshold = None
 
 
 def _keys(keys: Iterable[AggregateKey]) -> dict[str, object]:
