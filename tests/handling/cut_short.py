@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, Engine, event
 
+from landed.deliveries.event import IdentityRule
 from landed.deliveries.producer import Producer
-from landed.ledger import SigningKey, StandardWebhooks
+from landed.ledger import StandardWebhooks
 from landed.ledger.event_type import event_types
 from landed.records import actions, migrations, quarantine, retention
 from landed.records.session import Books, open_engine, transact
+from landed.registry import Handler, Registry
+from landed.testing import crash_at
+from landed.workers.backfill import Clerk, go
+from landed.workers.sources import DeliveryFile
 from tests.handling.conftest import DIGEST_KEY, LEDGER
 from tests.handling.crash_child import _import_path, _processes
+from tests.handling.doors import KEY, TYPE
 
 Act = Callable[..., object]
 AFTER = "after the commit"
@@ -65,8 +74,9 @@ def _main(act: Act, url: str, arguments: tuple[object, ...], at: int | str) -> N
 
 SHOP = Producer(
     namespace="shop",
-    authentication=StandardWebhooks(keys=(SigningKey(id="k1", secret=b"a secret of the shop's"),)),
-    types=event_types({"invoice.finalized": None}),
+    authentication=StandardWebhooks(keys=(KEY,)),
+    types=event_types({TYPE: None}),
+    identity=IdentityRule.WEBHOOK_ID,
 )
 
 
@@ -88,6 +98,21 @@ def release(engine: Engine, books: Books, receipt_id: Any, action_id: Any) -> ac
 def scrub(engine: Engine, books: Books, policy: retention.Policy) -> retention.Scrubbed:
     """The keeper scrubs one batch."""
     return transact(engine, lambda conn: retention.scrub_due(conn, books, policy))
+
+
+def backfill(engine: Engine, books: Books, run_id: UUID, path: Path, passes: int) -> object:
+    """A run takes its items, until it is killed with a batch taken and not counted (KP-27)."""
+    registry = Registry()
+    registry.add_producer(SHOP)
+    registry.add_handler(Handler(name="bill", function=release, namespace="shop", event_type=TYPE))
+    clerk = Clerk(
+        engine=engine,
+        books=books,
+        registry=registry,
+        note=crash_at("KP-27", passes=passes),
+        batch=4,
+    )
+    return asyncio.run(go(clerk, run_id, DeliveryFile(path)))
 
 
 def migrate(engine: Engine, books: Books) -> object:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import func, inspect, select
 
 from landed.deliveries.classify import QuarantinedEvent, QuarantineReason
-from landed.records import actions, invariants, migrations, receipts, retention
+from landed.records import actions, invariants, migrations, receipts, retention, runs
 from landed.records import quarantine as quarantines
 from landed.records.meta import prepare
 from landed.records.session import open_engine
@@ -22,6 +23,7 @@ from tests.handling import cut_short, lives
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.cut_short import AFTER
 from tests.handling.stories.test_essential import SQLITE_FIRST
+from tests.handling.test_intake_cli import stored
 from tests.handling.test_records_retention import aged, handled_event, settle
 
 pytestmark = pytest.mark.real_loop
@@ -122,6 +124,32 @@ def test_killed_at_any_statement_a_scrub_took_the_whole_batch_or_nothing(ledger_
         lambda conn: receipts.keep(conn, ledger_db.books, [lives.arrival("e0")])
     )
     assert type(again[0]) is receipts.Seen
+
+
+@pytest.mark.scenario("KP-27", "AS-100")
+@SQLITE_FIRST
+def test_a_run_whose_process_is_killed_neither_skips_nor_recounts(
+    ledger_db: LedgerDb, tmp_path: Path
+):
+    path = tmp_path / "stored.jsonl"
+    path.write_text("\n".join(stored(f"i{n}") for n in range(20)))
+    plan = runs.Plan(kind=runs.BACKFILL, label="old", namespace="shop", source=str(path))
+
+    def begin(conn):
+        run_id = runs.create(conn, ledger_db.books, plan, by="bob", why="an outage")
+        runs.approve(conn, ledger_db.books, run_id, by="ann", plan_digest=plan.digest())
+        return run_id
+
+    run_id = ledger_db.transact(begin)
+    for passes, taken in ((0, 0), (2, 8), (1, 12), (9, 20)):
+        was_killed = cut_short.cut_short(
+            cut_short.backfill, ledger_db.url, run_id, path, passes, at=-1
+        )
+        run = ledger_db.transact(lambda conn: runs.load(conn, run_id))
+        assert (was_killed, run["cursor"], run["accepted"]) == (taken < 20, taken, taken)
+        assert count(ledger_db, receipt_rows) == count(ledger_db, outbox) == taken
+        assert is_whole(ledger_db)
+    assert run["state"] == "completed"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
