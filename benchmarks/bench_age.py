@@ -8,9 +8,11 @@ operating system's cache is warm.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import statistics
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -85,7 +87,25 @@ def run(plan: Plan, report: Report) -> None:
                 runner.run(_round(young, old, times))
                 report.step()
             times.add_to(report, events)
+            report.add(_size(old.path, events))
             old.path.unlink()
+
+
+def _size(path: Path, events: int) -> Figure:
+    """The file against the events in it, as they travel."""
+    with closing(sqlite3.connect(path)) as connection:
+        (encoded,) = connection.execute("SELECT sum(size) FROM entries").fetchone()
+    size = path.stat().st_size
+    return Figure(
+        bench="age",
+        subject=f"bytes of a log of {events:,} events, in encoded events",
+        rounds=(size / encoded,),
+        unit="x",
+        measured=f"{size / events:.0f} bytes an event",
+        against=f"{encoded / events:.0f} bytes",
+        target=1.35,
+        is_more_better=False,
+    )
 
 
 async def _aged(path: Path, events: int, *, long_pairs: int) -> Aged:

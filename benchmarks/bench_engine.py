@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,7 +24,8 @@ from benchmarks.workload import Aggregates, calm_collector
 from landed.clock import SystemClock
 from landed.engines.ask import ask, ask_all
 from landed.engines.lane import Lane
-from landed.engines.sqlite import open_sqlite
+from landed.engines.port import Staged
+from landed.engines.sqlite import SqliteStore, open_sqlite
 from landed.engines.sqlite.append import INSERT_ENTRY
 from landed.engines.sqlite.file import WAL_PAGES
 from landed.engines.sqlite.schema import PAGE_BYTES, TABLES
@@ -57,12 +59,15 @@ class Shape(NamedTuple):
 
 
 SHAPES: Final = (Shape(1, 300), Shape(64, 60), Shape(512, 24), Shape(4096, 6))
-FULL: Final = Shape(COMMIT, 24)
+COMMITS: Final = {1024: 24, 128: 192}
+"""Rows of a commit, and how many of them make a round."""
+TAIL: Final = 65_536
+"""Events that a kill leaves to be told anew."""
 
 
 def steps(plan: Plan) -> int:
     """How far the bar moves."""
-    return 2 + plan.rounds * (len(SHAPES) + 1)
+    return 2 + len(COMMITS) + plan.rounds * (len(SHAPES) + len(COMMITS) + 1)
 
 
 def run(plan: Plan, report: Report) -> None:
@@ -89,18 +94,25 @@ def run(plan: Plan, report: Report) -> None:
             found = interleaved(plan.rounds, subjects, after=report.step)
             _add(report, f"{shape.in_flight:,} writes in flight", found, engine, raw)
         runner.run(engine.lane.close())
-        report.doing("engine: commits of 1,024")
-        limits = Limits(group_writes_max=COMMIT)
-        engine = Engine(runner.run(_warm(path, aggregates, limits)), path, aggregates)
-        report.step()
-        found = interleaved(
-            plan.rounds,
-            {"engine": lambda: runner.run(engine.busy_rate(FULL)), "raw": partial(raw.rate, FULL)},
-            after=report.step,
-        )
-        subject = f"commits of 1,024 over {len(aggregates.keys):,} warm aggregates"
-        _add(report, subject, found, engine, raw, target=0.10)
-        runner.run(engine.lane.close())
+        for rows, commits in COMMITS.items():
+            report.doing(f"engine: commits of {rows:,}")
+            limits = Limits(group_writes_max=rows)
+            engine = Engine(runner.run(_warm(path, aggregates, limits)), path, aggregates)
+            report.step()
+            shape = Shape(rows, commits)
+            found = interleaved(
+                plan.rounds,
+                {
+                    "engine": lambda one=engine, shape=shape: runner.run(one.busy_rate(shape)),
+                    "raw": partial(raw.rate, shape),
+                },
+                after=report.step,
+            )
+            subject = f"commits of {rows:,} over {len(aggregates.keys):,} warm aggregates"
+            _add(report, subject, found, engine, raw, target=0.35)
+            report.add(_longest(rows, engine))
+            runner.run(engine.lane.close())
+        _reopen(plan, report, runner, path, aggregates)
         raw.close()
 
 
@@ -139,6 +151,55 @@ def _add(
         )
 
 
+def _longest(rows: int, engine: Engine) -> Figure:
+    longest, median = max(engine.commits_s), statistics.median(engine.commits_s)
+    return Figure(
+        bench="engine",
+        subject=f"the longest commit of {rows:,}, in medians",
+        rounds=(longest / median,),
+        unit="x",
+        measured=micros([longest]),
+        against=micros([median]),
+        target=30,
+        is_more_better=False,
+    )
+
+
+def _reopen(
+    plan: Plan, report: Report, runner: asyncio.Runner, path: Path, aggregates: Aggregates
+) -> None:
+    """Time the opening of what a kill leaves: the files, copied while the log is open."""
+    report.doing("engine: opening after a kill")
+    tail = TAIL // 16 if plan.is_quick else TAIL
+    limits = Limits(group_writes_max=COMMIT, replayed_max=4 * TAIL)
+    lane = runner.run(open_sqlite(path, limits=limits, clock=SystemClock()))
+    runner.run(Engine(lane, path, aggregates).busy_rate(Shape(COMMIT, tail // COMMIT)))
+    times, cpu = [], []
+    killed = path.with_name("killed.sqlite")
+    for _ in range(plan.rounds):
+        for end in ("", "-wal"):
+            shutil.copy(f"{path}{end}", f"{killed}{end}")
+        store = SqliteStore(killed, limits=limits)
+        began, spent = time.perf_counter(), time.thread_time()
+        store.open()
+        times.append(time.perf_counter() - began)
+        cpu.append(time.thread_time() - spent)
+        store.close()
+        report.step()
+    runner.run(lane.close())
+    report.add(
+        Figure(
+            bench="engine",
+            subject=f"opening after a kill, {tail:,} events to tell anew",
+            rounds=tuple(times),
+            unit="s",
+            measured=f"{statistics.median(cpu):.2f} s cpu",
+            target=1,
+            is_more_better=False,
+        )
+    )
+
+
 def _taken(cpu_us: list[float]) -> str:
     """The median, to be read; and begin anew."""
     median = statistics.median(cpu_us)
@@ -170,6 +231,8 @@ class Engine:
         self._path = path
         self._aggregates = aggregates
         self.cpu_us: list[float] = []
+        self.commits_s: list[float] = []
+        """How long each commit of ``busy_rate`` took, on whatever thread."""
 
     async def rate(self, shape: Shape) -> float:
         """Writes a second, so many in flight: each of a batch is sent at once, then awaited."""
@@ -194,6 +257,15 @@ class Engine:
     async def busy_rate(self, shape: Shape) -> float:
         """Writes a second while there is always a commit's worth waiting: a few in flight."""
         batches = [self._aggregates.some(shape.in_flight) for _ in range(shape.commits)]
+        store = self.lane._store
+        commit = store.commit
+
+        def timed(group: Sequence[Staged]) -> None:
+            began = time.perf_counter()
+            commit(group)
+            self.commits_s.append(time.perf_counter() - began)
+
+        store.commit = timed  # type: ignore[method-assign]
         stretch = Stretch()
         pending: list[asyncio.Future[list[Answer]]] = []
         for batch in batches:
@@ -202,6 +274,7 @@ class Engine:
                 check(await pending.pop(0))
         for rest in pending:
             check(await rest)
+        store.commit = commit  # type: ignore[method-assign]
         return stretch.rate(shape.in_flight * shape.commits, self.cpu_us)
 
     async def bytes_of_a_commit(self) -> int:

@@ -198,12 +198,12 @@ class Shape(NamedTuple):
 
 
 SHAPES: Final = (
-    Shape("uvloop", 64, 1, 0.20),
-    Shape("uvloop", 64, 16, 0.07),
+    Shape("uvloop", 64, 1, 0.40),
+    Shape("uvloop", 64, 16, 0.20),
     Shape("uvloop", 512, 1, None),
     Shape("uvloop", 512, 16, None),
-    Shape("asyncio", 64, 1, 0.20),
-    Shape("asyncio", 64, 16, 0.07),
+    Shape("asyncio", 64, 1, 0.40),
+    Shape("asyncio", 64, 16, 0.20),
 )
 
 
