@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from landed.cli.proofs import break_rules, search_small
 from landed.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -134,6 +135,15 @@ def explore(
         Path | None,
         typer.Option("--save", help="A folder for the story and the page of what went wrong."),
     ] = None,
+    ablations: Annotated[
+        bool,
+        typer.Option(
+            "--ablations", help="Break each rule on purpose and say how it is caught, with --save."
+        ),
+    ] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Go through every order of one small world.")
+    ] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 for one a core.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -143,6 +153,10 @@ def explore(
     server's machine in the middle of a flush, hosts that stop and clocks that step, all from its seed. The first world in which something is wrong is told as a
     story, with the command that replays it; the exit code is then 1.
     """
+    if ablations:
+        raise typer.Exit(break_rules(save=save, as_json=as_json))
+    if small:
+        raise typer.Exit(search_small(as_json=as_json))
     kind = Kind(replicas, engine, app)
     if seed is not None:
         finding = kind.live(seed)
