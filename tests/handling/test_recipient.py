@@ -19,6 +19,7 @@ from landed.recipient import (
     RequestRefusedError,
     create_tables,
     guard,
+    migrations,
     scrub,
     seal,
     status,
@@ -306,3 +307,58 @@ async def test_asynchronous_connections_are_guarded_sealed_and_asked(db):
         assert (await seal(conn, scope=SCOPE, key="k2")).state is KeyState.SEALED
     await engine.dispose()
     assert count(db) == 1
+
+
+# --- Tables --------------------------------------------------------------------------------------
+
+
+def test_numbered_steps_leave_exactly_the_tables_that_queries_are_written_against(ledger_db):
+    from sqlalchemy.schema import CreateIndex, CreateTable
+
+    from landed.recipient import metadata
+    from tests.handling.test_records_migrations import _shape
+
+    def shape():
+        made = _shape(ledger_db.engine)
+        return {name: of for name, of in made.items() if name.startswith("landed_r_")}
+
+    ledger_db.transact(metadata.drop_all)
+    ledger_db.transact(create_tables)
+    by_steps = shape()
+    ledger_db.transact(metadata.drop_all)
+
+    def declared(conn):
+        for table in metadata.sorted_tables:
+            conn.execute(CreateTable(table))
+            for index in table.indexes:
+                conn.execute(CreateIndex(index))
+
+    ledger_db.transact(declared)
+    assert len(by_steps) == len(metadata.tables) == 3
+    assert by_steps == shape()
+    ledger_db.transact(create_tables)
+    assert ledger_db.transact(migrations.version) == migrations.NEWEST, "tables without a number"
+
+
+def test_replicas_that_make_the_tables_at_once_all_become_ready(ledger_db):
+    engine = ledger_db.open(pool_size=4)
+
+    def start():
+        with engine.begin() as conn:
+            create_tables(conn)
+
+    assert lives.together(*[start] * 4) == [None] * 4
+    assert ledger_db.transact(migrations.version) == migrations.NEWEST
+
+
+def test_tables_of_a_newer_version_are_refused(db):
+    from sqlalchemy import insert
+
+    from landed.errors import StorageForeignError
+    from landed.recipient.tables import migrations as steps
+
+    db.transact(
+        lambda conn: conn.execute(insert(steps).values(number=migrations.NEWEST + 1, name="later"))
+    )
+    with pytest.raises(StorageForeignError, match="Upgrade it"):
+        db.transact(create_tables)

@@ -6,10 +6,11 @@ is the same over HTTP and needs Starlette.
 
 from landed.effects.headers import FenceText
 from landed.recipient.guard import Answer, Guard, Operation, guard
+from landed.recipient.migrations import create_tables
 from landed.recipient.promises import WELL_KNOWN, Promises, contract_from, describe
 from landed.recipient.questions import Found, KeyState, scrub, seal, status
 from landed.recipient.refusals import Reason, RequestRefusedError
-from landed.recipient.tables import create_tables, metadata
+from landed.recipient.tables import metadata
 
 __all__ = [
     "WELL_KNOWN",

@@ -22,10 +22,10 @@ from landed.effects.headers import FenceText, parse_expires, parse_fence
 from landed.errors import RetryTransactionError
 from landed.fingerprint import fingerprint_raw
 from landed.recipient.guard import WAIT_S, Answer, guard
+from landed.recipient.migrations import create_tables
 from landed.recipient.promises import WELL_KNOWN, Promises, describe
 from landed.recipient.questions import Found, KeyState, seal, status
 from landed.recipient.refusals import RETRY_AFTER_S, Reason, RequestRefusedError
-from landed.recipient.tables import create_tables
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The recipient's own two tables. They lie beside the service's, and share nothing with a sender's."""
+"""The recipient's own tables. They lie beside the service's, and share nothing with a sender's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
-    Connection,
     Integer,
     LargeBinary,
     MetaData,
@@ -49,9 +48,13 @@ fences: Final = Table(
 """The newest version taken, per order key."""
 
 
-def create_tables(conn: Connection) -> None:
-    """Make the tables where they are missing; for those who migrate otherwise, see ``metadata``."""
-    metadata.create_all(conn)
+migrations: Final = Table(
+    "landed_r_migrations",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+)
+"""Which steps of migrations.py were applied."""
 
 
 def key_digest(scope: str, key: str) -> bytes:
