@@ -64,6 +64,19 @@ async def test_a_waiter_that_is_cancelled_when_its_turn_comes_takes_no_connectio
         assert len(connections._idle) == 1
 
 
+async def test_whoever_finds_every_connection_busy_is_told_so_and_sent_nothing(
+    postgres_url: str,
+) -> None:
+    async with opened(postgres_url) as connections:
+        busy = asyncio.create_task(run(connections, "SELECT pg_sleep(0.4)"))
+        await asyncio.sleep(0)
+        with pytest.raises(StorageError, match="no answer within") as refused:
+            await run(connections, "SELECT 1", timeout_s=0.05, phase=Phase.COMMITTING)
+        assert refused.value.is_outcome_known
+        await busy
+        assert await run(connections, "SELECT 1", timeout_s=2.0) == (1,)
+
+
 @pytest.mark.scenario("BC-11")
 async def test_a_server_that_stands_still_holds_nobody_beyond_his_limit(
     postgres_url: str,
