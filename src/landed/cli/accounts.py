@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from landed.accounts.settings import Settings
 
+PLACES: Final = "Where folded states live: memory, or postgresql://user@host/database."
 SERVICE_EXTRA: Final = "this needs the service extra: pip install 'landed[service]'"
 
 
@@ -37,12 +38,7 @@ def accounts(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0 picks one.")
     ] = "127.0.0.1:8080",
     projection: Annotated[
-        str,
-        typer.Option(
-            "--projection",
-            metavar="PLACE",
-            help="Where folded states live: memory, or postgresql://user@host/database.",
-        ),
+        str, typer.Option("--projection", metavar="PLACE", help=PLACES)
     ] = "memory",
     accept_config: Annotated[
         bool,
@@ -91,16 +87,9 @@ def accounts(
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Serve accounts over HTTP, as one of any number of equal replicas."""
-    from landed.errors import ConfigurationError
-
     address = parse_address(listen, "--listen")
     _refuse_unknown_callers(address, caller_header, trust_network=trust_network)
-    is_shared = projection.startswith("postgresql://")
-    if not is_shared and projection != "memory":
-        raise ConfigurationError(
-            "--projection takes memory or postgresql://user@host/database; a cache between the "
-            "log and its answers would lose them"
-        )
+    shared = _shared_place(projection)
     require_service_extra()
     from landed.accounts.settings import Settings
     from landed.commands import Policy, ServiceIdentity
@@ -117,10 +106,24 @@ def accounts(
         names={} if names is None else _read_names(names),
         caller_header=caller_header and _header_text(caller_header, "--caller-header"),
         is_key_required=require_idempotency_key,
-        projection=projection if is_shared else None,
+        projection=shared,
         is_config_accepted=accept_config,
     )
     asyncio.run(_serve(log, settings, address, is_verbose=verbose))
+
+
+def _shared_place(projection: str) -> str | None:
+    """The database that replicas share, or None: each folds in memory. There is no third."""
+    from landed.errors import ConfigurationError
+
+    if projection == "memory":
+        return None
+    if not projection.startswith("postgresql://"):
+        raise ConfigurationError(
+            "--projection takes memory or postgresql://user@host/database; a cache between the "
+            "log and its answers would lose them"
+        )
+    return projection
 
 
 def require_service_extra() -> None:
