@@ -23,6 +23,7 @@ from landed.ledger import Ledger
 from landed.records import contracts, effects, lanes
 from landed.records.tables import actions
 from landed.records.tables import effects as effect_rows
+from landed.records.tables import quarantine as quarantined
 from tests.handling import lives
 from tests.handling.conftest import LEDGER, LedgerDb
 from tests.handling.doors import SECRET, TYPE, sign
@@ -283,6 +284,39 @@ def test_a_paused_run_is_resumed_with_a_reason_and_goes_on(cli: Cli, tmp_path: P
     assert (kept.actor, kept.reason) == ("ann", "the conflict is looked into")
 
 
+@pytest.mark.scenario("AS-105", "OP-3")
+def test_a_set_that_changed_since_it_was_looked_at_is_not_released(
+    cli: Cli, ledger_db: LedgerDb, tmp_path: Path
+):
+    def aside(*ids: str) -> None:
+        backfilled(cli, tmp_path / "a.jsonl", *[stored(id, "later.v1") for id in ids])
+
+    def decisions() -> list[str]:
+        with ledger_db.engine.connect() as conn:
+            return sorted(conn.execute(select(quarantined.c.decision)).scalars())
+
+    aside("i1", "i2")
+    write_module(tmp_path, ledger_db, "shop_later", more='"later.v1": None')
+    release = ["quarantine", "release-all", "shop", "--ledger", "shop_later:ledger"]
+    seen = cli.json(*release)
+    assert (seen["count"], len(seen["sample"])) == (2, 2)
+    aside("i3")
+    chosen = ["--preview", seen["digest"], "--why", "it is declared now", "--by", "ann"]
+    code, _, err = cli(*release, *chosen)
+    assert (code, "it has 3 events now; look at it again" in err) == (1, True)
+    assert decisions() == ["open"] * 3, "nothing runs"
+
+    again = ["--preview", cli.json(*release)["digest"], "--by", "ann"]
+    assert cli(*release, *again)[0] == 1, "nobody says why"
+    act = ["--why", "it is declared now", "--action-id", "00000000-0000-4000-8000-000000000007"]
+    assert cli.json(*release, *again, *act) == {"is_repeat": False, "released": 3}
+    assert decisions() == ["released"] * 3
+    assert cli.json(*release, *again, *act)["is_repeat"] is True
+    with ledger_db.engine.connect() as conn:
+        kept = conn.execute(select(actions).where(actions.c.verb.like("quarantine.%"))).all()
+    assert [(row.verb, row.actor) for row in kept] == [("quarantine.release_all", "ann")]
+
+
 @pytest.mark.scenario("OP-2")
 def test_a_stopped_lane_is_listed_and_resumed_once_with_a_reason(cli: Cli, ledger_db: LedgerDb):
     cli("schedule", "rebuild", "--ledger", cli.target)
@@ -351,6 +385,7 @@ def test_every_command_has_help_with_an_example(cli: Cli):
         "quarantine show",
         "quarantine release",
         "quarantine reject",
+        "quarantine release-all",
         "unknown list",
         "unknown ask",
         "unknown attest",

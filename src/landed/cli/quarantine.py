@@ -25,6 +25,7 @@ quarantine = typer.Typer(
     help="Authentic events that could not be processed: look at them, release or reject them.",
     no_args_is_help=True,
 )
+_SAMPLE = 5
 ReceiptArgument = Annotated[str, typer.Argument(metavar="RECEIPT", help="The receipt's id.")]
 
 
@@ -140,6 +141,76 @@ def release(
     say(
         {"receipt": receipt_id, "is_repeat": done.is_repeat, **done.after},
         [f"{receipt_id} {word}; its handlers get it next"],
+        as_json=as_json,
+    )
+
+
+@quarantine.command("release-all")
+def release_all(
+    namespace: Annotated[str, typer.Argument(metavar="PRODUCER", help="Whose events.")],
+    *,
+    ledger: Annotated[
+        str, typer.Option("--ledger", metavar="MODULE:LEDGER", help="Today's declarations.")
+    ],
+    reason: Annotated[str | None, typer.Option(help="Only those set aside for this.")] = None,
+    preview: Annotated[
+        str | None,
+        typer.Option("--preview", metavar="DIGEST", help="Release the set that was looked at."),
+    ] = None,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept with the act.")] = "",
+    database: DatabaseOption = None,
+    by: ByOption = None,
+    action_id: ActionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Release all events that were set aside, a thousand at most: first look, then say the digest.
+
+    If the set changed since the look, nothing is released.
+
+    Example: landed quarantine release-all shop --ledger app:ledger --reason unsupported_type
+    """
+    from landed.errors import ActionRefusedError, ConfigurationError
+    from landed.records import actions
+    from landed.records import quarantine as records
+
+    try:
+        digest = None if preview is None else bytes.fromhex(preview)
+    except ValueError:
+        raise ConfigurationError(
+            f"--preview takes the digest that was printed: {preview!r}"
+        ) from None
+    with opened(database, ledger) as desk:
+        registry = desk.declared().registry
+        producer = registry.producers.get(namespace)
+        if producer is None:
+            raise ActionRefusedError(f"producer {namespace} is not declared")
+        if digest is None:
+            found = desk.read(lambda conn: records.preview(conn, namespace, reason=reason))
+            shown = [str(receipt_id) for receipt_id in found.receipt_ids[:_SAMPLE]]
+            say(
+                {"count": len(found.receipt_ids), "sample": shown, "digest": found.digest.hex()},
+                [
+                    f"{len(found.receipt_ids)} events wait, such as {', '.join(shown) or 'none'}",
+                    f'release exactly these with: --preview {found.digest.hex()} --why "..."',
+                ],
+                as_json=as_json,
+            )
+            return
+        action = action_of(by, why, action_id)
+        done = desk.transact(
+            lambda conn: actions.release_previewed(
+                conn,
+                desk.books,
+                action,
+                producer=producer,
+                reason=reason,
+                digest=digest,
+                routes=registry.routes(namespace),
+            )
+        )
+    say(
+        {"is_repeat": done.is_repeat, **done.after},
+        [f"{done.after.get('released')} events are released; their handlers get them next"],
         as_json=as_json,
     )
 

@@ -141,6 +141,45 @@ def release_quarantine(
     return perform(conn, books, action, "quarantine.release", f"receipt/{receipt_id}", work)
 
 
+def release_previewed(
+    conn: Connection,
+    books: Books,
+    action: Action,
+    *,
+    producer: Producer,
+    reason: str | None,
+    digest: bytes,
+    routes: quarantine.Routes,
+) -> Done:
+    """``quarantine.release_all``: release exactly the set that was looked at, or nothing (OP-3).
+
+    Raises:
+        ActionRefusedError: the set changed since its preview, or one of it is still not acceptable.
+    """
+
+    def work() -> tuple[Facts, Facts]:
+        found = quarantine.preview(conn, producer.namespace, reason=reason)
+        if found.digest != digest:
+            raise ActionRefusedError(
+                f"the set changed since it was looked at: it has {len(found.receipt_ids)} events now; "
+                "look at it again"
+            )
+        for receipt_id in found.receipt_ids:
+            quarantine.release(
+                conn,
+                books,
+                receipt_id,
+                by=action.actor,
+                why=action.reason,
+                producer=producer,
+                routes=routes,
+            )
+        return {"open": len(found.receipt_ids)}, {"released": len(found.receipt_ids)}
+
+    subject = f"quarantine/{producer.namespace}/{digest.hex()[:16]}"
+    return perform(conn, books, action, "quarantine.release_all", subject, work)
+
+
 def reject_quarantine(conn: Connection, books: Books, action: Action, receipt_id: UUID) -> Done:
     """``quarantine.reject``: the event is never handled."""
 

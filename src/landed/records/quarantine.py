@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
@@ -18,12 +18,16 @@ from landed.deliveries.classify import (
 from landed.deliveries.event import Event, IdentityRule
 from landed.deliveries.producer import PayloadPolicy, Producer
 from landed.errors import ActionRefusedError, BeyondHorizonError
+from landed.fingerprint import digest_parts
 from landed.records import outbox, reviews
 from landed.records.ingest import ingest_mark
 from landed.records.receipts import RECEIPT, Handling, handlings
 from landed.records.retention import replay_floor
 from landed.records.session import Books
 from landed.records.tables import payloads, quarantine, receipts
+
+BULK_MAX: Final = 1000
+"""Events that one act releases at most: it is one transaction."""
 
 
 class Route(NamedTuple):
@@ -45,7 +49,11 @@ class Released(NamedTuple):
 
 
 def open_events(
-    conn: Connection, *, reason: str | None = None, limit: int = 100
+    conn: Connection,
+    *,
+    namespace: str | None = None,
+    reason: str | None = None,
+    limit: int = 100,
 ) -> list[RowMapping]:
     """Events that wait for a decision, oldest first, without their payloads."""
     statement = (
@@ -63,9 +71,25 @@ def open_events(
         .order_by(quarantine.c.opened_at)
         .limit(limit)
     )
+    if namespace is not None:
+        statement = statement.where(receipts.c.namespace == namespace)
     if reason is not None:
         statement = statement.where(quarantine.c.reason == reason)
     return list(conn.execute(statement).mappings())
+
+
+class Preview(NamedTuple):
+    """An exact set of events that wait for a decision. ``digest`` names it (rule OP-3)."""
+
+    receipt_ids: tuple[UUID, ...]
+    digest: bytes
+
+
+def preview(conn: Connection, namespace: str, *, reason: str | None = None) -> Preview:
+    """The events of a producer that wait for a decision, oldest first, ``BULK_MAX`` at most."""
+    rows = open_events(conn, namespace=namespace, reason=reason, limit=BULK_MAX)
+    ids = tuple(row["receipt_id"] for row in rows)
+    return Preview(ids, digest_parts(*(str(receipt_id).encode() for receipt_id in sorted(ids))))
 
 
 def find(conn: Connection, receipt_id: UUID) -> RowMapping | None:
