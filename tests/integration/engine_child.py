@@ -1,6 +1,6 @@
 """A process that loads an engine until it is killed, and tells on standard output what it knows.
 
-Run as ``python -m tests.integration.engine_child PATH SEED`` with the state of its writers, JSON, on
+Run as ``python -m tests.integration.engine_child PATH SEED`` (or the URL of a log on PostgreSQL) with the state of its writers, JSON, on
 standard input. Each line it prints is a fact: what is about to be tried, what was acknowledged.
 """
 
@@ -14,8 +14,9 @@ import sys
 from uuid import UUID
 
 from landed.clock import SystemClock
+from landed.conformance.trial import Levered
 from landed.engines.ask import ask
-from landed.engines.lane import Lane
+from landed.engines.postgres import open_postgres
 from landed.engines.sqlite import open_sqlite
 from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
@@ -32,6 +33,7 @@ from landed.log import (
     Trim,
     Write,
 )
+from tests.logs_on_postgres import dsn
 
 WRITERS = 24
 SHARED = 6
@@ -71,7 +73,7 @@ def tell(*words: object) -> None:
     os.write(1, (" ".join(str(word) for word in words) + "\n").encode())
 
 
-async def settle(lane: Lane, writer: int, acknowledged: int, attempted: int) -> int:
+async def settle(lane: Levered, writer: int, acknowledged: int, attempted: int) -> int:
     """After a restart: the last acknowledged is taken, and the first that is not taken lands."""
     if acknowledged:
         answer = await ask(lane, write(writer, acknowledged))
@@ -86,7 +88,7 @@ async def settle(lane: Lane, writer: int, acknowledged: int, attempted: int) -> 
     raise AssertionError("the sequence after the last one attempted did not land")
 
 
-async def run_writer(lane: Lane, writer: int, acknowledged: int, attempted: int) -> None:
+async def run_writer(lane: Levered, writer: int, acknowledged: int, attempted: int) -> None:
     seq = await settle(lane, writer, acknowledged, attempted)
 
     async def one(seq: int) -> None:
@@ -102,7 +104,7 @@ async def run_writer(lane: Lane, writer: int, acknowledged: int, attempted: int)
         seq += OUTSTANDING
 
 
-async def run_life(lane: Lane, number: int, seed: int) -> None:
+async def run_life(lane: Levered, number: int, seed: int) -> None:
     """Write, trim, delete with continuation, recreate, for ever; tell each version acknowledged."""
     generator = random.Random(f"{seed}/{number}")
     one, mine = key(3, number), ClientId(UUID(int=7))
@@ -126,7 +128,12 @@ async def run_life(lane: Lane, number: int, seed: int) -> None:
 
 
 async def main(path: str, seed: int, state: dict[str, list[int]]) -> None:
-    lane = await open_sqlite(path, limits=Limits(replayed_max=200), clock=SystemClock())
+    limits = Limits(replayed_max=200)
+    lane: Levered
+    if path.startswith("postgresql:"):
+        lane = await open_postgres(dsn(path), limits=limits, clock=SystemClock())
+    else:
+        lane = await open_sqlite(path, limits=limits, clock=SystemClock())
     async with asyncio.TaskGroup() as group:
         for writer in range(WRITERS + TRANSFERS):
             acknowledged, attempted = state.get(str(writer), [0, 0])

@@ -53,14 +53,16 @@ class Knowledge:
         )
 
 
-def load_and_kill(path: Path, known: Knowledge, *, acks: int, seed: int) -> None:
+def load_and_kill(
+    path: Path, known: Knowledge, *, acks: int, seed: int, url: str | None = None
+) -> None:
     """Run the child until so many writes were acknowledged, and a moment longer; then kill it."""
     # To a file: a pipe that nobody reads would hold up a child that has much to complain about.
     errors = path.with_name("errors.txt")
     with (
         errors.open("w") as to_file,
         subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.engine_child", str(path), str(seed)],
+            [sys.executable, "-m", "tests.integration.engine_child", url or str(path), str(seed)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=to_file,
