@@ -25,7 +25,7 @@ from uuid import UUID
 
 import msgspec
 import psutil
-from benchmarks.report import Figure, Plan, Report, interleaved, ratios
+from benchmarks.report import Figure, Plan, Report, interleaved, micros, ratios
 from benchmarks.workload import PAYLOAD
 
 from landed.ids import AggregateKey
@@ -81,11 +81,15 @@ class Load(asyncio.BufferedProtocol):
         self._totals = totals
         self._buffer = bytearray(65_536)
         self._kept = 0
+        self._sent_at = 0.0
+        self.latencies: list[float] = []
+        """Seconds from each request to its answer, where one is outstanding at a time."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def start(self) -> None:
+        self._sent_at = time.perf_counter()
         self._transport.write(b"".join([self._frames.next() for _ in range(self._depth)]))
 
     def stop(self) -> None:
@@ -108,6 +112,10 @@ class Load(asyncio.BufferedProtocol):
         self._kept = end - at
         if answers:
             self._totals[0] += answers
+            if self._depth == 1:
+                now = time.perf_counter()
+                self.latencies.append(now - self._sent_at)
+                self._sent_at = now
             self._transport.write(b"".join([self._frames.next() for _ in range(answers)]))
 
 
@@ -115,6 +123,8 @@ class Rate(NamedTuple):
     requests_per_s: float
     cpu_us: float
     """Processor time of the server for one request, all its threads."""
+    latencies: list[float]
+    """Of each request, seconds; empty where several are outstanding."""
 
 
 async def drive(
@@ -135,6 +145,8 @@ async def drive(
         load.start()
     while totals[0] < 2 * connections * AGGREGATES_PER_CONNECTION:  # noqa: ASYNC110
         await asyncio.sleep(0.05)  # until every aggregate is warm
+    for load in loads:
+        load.latencies.clear()
     began, before, spent = time.perf_counter(), totals[0], server.cpu_times()
     await asyncio.sleep(seconds)
     while totals[0] - before < 4 * connections * outstanding:  # noqa: ASYNC110
@@ -143,7 +155,38 @@ async def drive(
     cpu_s = spends.user + spends.system - spent.user - spent.system
     for load in loads:
         load.stop()
-    return Rate(answered / took, cpu_s / max(1, answered) * 1e6)
+    latencies = [seconds for load in loads for seconds in load.latencies]
+    return Rate(answered / took, cpu_s / max(1, answered) * 1e6, latencies)
+
+
+class Once(Frames):
+    """One request, and no other."""
+
+    def next(self) -> bytes:
+        return b"" if self._made else super().next()
+
+
+async def storm(process: Process, *, number: int) -> float:
+    """Seconds until everybody who connected at once has an answer."""
+    totals = [0]
+    loop = asyncio.get_running_loop()
+    began = time.perf_counter()
+    opened = await asyncio.gather(
+        *[
+            loop.create_connection(
+                lambda at=at: Load(Once(number, at), 1, totals), "127.0.0.1", process.port
+            )
+            for at in range(STORM)
+        ]
+    )
+    for _, load in opened:
+        load.start()
+    while totals[0] < STORM:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    took = time.perf_counter() - began
+    for _, load in opened:
+        load.stop()
+    return took
 
 
 # --- the echo -------------------------------------------------------------------------------------
@@ -198,6 +241,7 @@ class Shape(NamedTuple):
 
 
 SHAPES: Final = (
+    Shape("uvloop", 1, 1, None),
     Shape("uvloop", 64, 1, 0.40),
     Shape("uvloop", 64, 16, 0.20),
     Shape("uvloop", 512, 1, None),
@@ -205,6 +249,10 @@ SHAPES: Final = (
     Shape("asyncio", 64, 1, 0.40),
     Shape("asyncio", 64, 16, 0.20),
 )
+
+
+STORM: Final = 512
+"""Connections opened at once."""
 
 
 def shapes() -> list[Shape]:
@@ -215,7 +263,7 @@ def shapes() -> list[Shape]:
 
 def steps(plan: Plan) -> int:
     """How far the bar moves."""
-    return plan.rounds * len(shapes())
+    return plan.rounds * len(shapes()) + len({shape.loop for shape in shapes()})
 
 
 def run(plan: Plan, report: Report) -> None:
@@ -235,6 +283,7 @@ def run(plan: Plan, report: Report) -> None:
             for shape in shapes():
                 if shape.loop == loop:
                     _measure(plan, report, shape, processes, seconds, numbers)
+            _storm(plan, report, loop, processes["server"], numbers)
 
 
 class Process(NamedTuple):
@@ -284,6 +333,40 @@ def _measure(
             measured=_shown(rates["server"]),
             against=_shown(rates["echo"]),
             target=target,
+        )
+    )
+
+    if outstanding == 1:
+        report.add(_late(f"{loop}, {connections} connections", rates["server"]))
+
+
+def _late(subject: str, rates: list[Rate]) -> Figure:
+    percentiles = [statistics.quantiles(one.latencies, n=100) for one in rates]
+    return Figure(
+        bench="server",
+        subject=f"{subject}, 1 outstanding: the 99th percentile in medians",
+        rounds=tuple(cuts[98] / cuts[49] for cuts in percentiles),
+        unit="x",
+        measured=micros([cuts[98] for cuts in percentiles]),
+        against=micros([cuts[49] for cuts in percentiles]),
+        target=4,
+        is_more_better=False,
+    )
+
+
+def _storm(plan: Plan, report: Report, loop: str, process: Process, numbers: Iterator[int]) -> None:
+    report.doing(f"server: {loop}, {STORM} connections at once")
+    took = [run_on(loop, storm(process, number=next(numbers))) for _ in range(plan.rounds)]
+    report.step()
+    report.add(
+        Figure(
+            bench="server",
+            subject=f"{loop}, {STORM} connections opened at once, until the last has its answer",
+            rounds=tuple(took),
+            unit="s",
+            measured=micros(took),
+            target=0.5,
+            is_more_better=False,
         )
     )
 
