@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -16,6 +16,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from landed.accounts.decide import command_of
 from landed.accounts.domain import Accounts, Deposit, Order, Transfer, Withdrawal, account_key
 from landed.client.embedded import EmbeddedLog
+from landed.clock import Clock
 from landed.commands import (
     Applied,
     Done,
@@ -25,7 +26,7 @@ from landed.commands import (
     ServiceIdentity,
     Unresolved,
 )
-from landed.engines.lane import Lane
+from landed.conformance.trial import Levered
 from landed.engines.memory import open_memory
 from landed.ids import AggregateKey, ClientId, EventId
 from landed.limits import Limits
@@ -54,16 +55,23 @@ Y = key("account Y")
 
 MakeProjection = Callable[["Fleet", "Replica"], Projection[Any]]
 """Makes the projection of a replica that starts; ``conftest.py`` chooses one for each test."""
+OpenLane = Callable[[Limits, Clock], Awaitable[Levered]]
+"""Opens an empty log of its own; ``conftest.py`` chooses the engine."""
 
 
 def in_memory(fleet: Fleet, replica: Replica) -> Projection[Any]:
     return MemoryProjection(clock=replica.clock, aggregates_max=fleet.aggregates_max)
 
 
+async def on_memory(limits: Limits, clock: Clock) -> Levered:
+    return await open_memory(limits=limits, clock=clock)
+
+
 class Stage:
     """What all fleets of the test that runs now stand on."""
 
     make_projection: MakeProjection = staticmethod(in_memory)
+    open_lane: OpenLane = staticmethod(on_memory)
 
 
 class StoryProjection:
@@ -212,11 +220,11 @@ class Replica:
 
 
 class Fleet:
-    """Replicas over one log in memory."""
+    """Replicas over one log."""
 
     def __init__(
         self,
-        lane: Lane,
+        lane: Levered,
         *,
         size: int,
         policy: Policy,
@@ -332,7 +340,7 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     """Run a story on a fleet; account X holds ``holding`` cents, None: it was never written."""
     clock = HostClock(sim_loop().time)
-    lane = await open_memory(limits=limits or Limits(), clock=clock)
+    lane = await Stage.open_lane(limits or Limits(), clock)
     it = Fleet(
         lane,
         size=size,

@@ -70,6 +70,7 @@ async def test_requests_of_a_previous_client_id_are_recognised_and_its_sequences
         assert a.sent_seqs() == [1]
 
 
+@pytest.mark.parametrize("engine", ["memory"], indirect=True)
 async def test_a_log_that_was_swapped_is_noticed_and_folded_anew() -> None:
     async with fleet(1) as it:
         (a,) = it.replicas
@@ -97,6 +98,7 @@ async def test_a_read_that_is_recent_enough_does_not_touch_the_log() -> None:
         assert await a.loop.look(account_key(Y)) == Seen(0, 0)
 
 
+@pytest.mark.parametrize("engine", ["memory"], indirect=True)
 async def test_pages_are_followed_to_the_end_of_a_long_history() -> None:
     async with fleet(2) as it:
         a, b = it.replicas

@@ -135,16 +135,23 @@ async def _play(seed: int, steps: int, *, replicas: int) -> None:
 
 @pytest.mark.scenario("SWA-77")
 @pytest.mark.parametrize(
-    ("backend", "seed"),
+    ("engine", "backend", "seed"),
     [
-        *(("memory", seed) for seed in range(8)),
-        *(("postgres", seed) for seed in range(8, 11)),
-        *(pytest.param("postgres", seed, marks=pytest.mark.long) for seed in range(11, 19)),
+        *(("memory", "memory", seed) for seed in range(8)),
+        ("memory", "postgres", 8),
+        ("sqlite", "postgres", 9),
+        ("postgres", "memory", 10),
+        *(
+            pytest.param(engine, backend, seed, marks=pytest.mark.long)
+            for engine in ("sqlite", "postgres")
+            for backend in ("memory", "postgres")
+            for seed in range(11, 15)
+        ),
     ],
-    indirect=["backend"],
+    indirect=["engine", "backend"],
 )
 async def test_a_random_run_keeps_the_ledger_right(seed: int) -> None:
-    await _play(seed, 400, replicas=2 + seed % 2)
+    await _play(seed, 400, replicas=(2, 3, 5)[seed % 3])
 
 
 @pytest.mark.long
