@@ -230,6 +230,29 @@ async def test_another_client_id_or_a_rebuild_starts_from_nothing_and_disturbs_n
             rebuild(postgres_url, "q")
 
 
+async def test_housekeeping_never_turns_back_to_a_log_that_was_left(
+    shared_states, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    projection = shared_states.projection(shared_states.name(), CLIENT, lambda: 1_000.0)
+    await (await met(projection, log=1)).advance(step())
+    ask, go_on = projection._ask, asyncio.Event()
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        answer = await ask(*arguments, **options)
+        await go_on.wait()
+        return answer
+
+    monkeypatch.setattr(projection, "_ask", slow)
+    keeping = asyncio.create_task(projection._find_fold())
+    await asyncio.sleep(1)
+    monkeypatch.setattr(projection, "_ask", ask)
+    await met(projection, log=2)
+    go_on.set()
+    await keeping
+    assert (await look(projection)).version == 0
+    assert (await look(await met(projection, log=1))).version == 1
+
+
 @pytest.mark.real_loop
 async def test_states_of_another_shape_are_named_and_not_taken(postgres_url: str) -> None:
     async with open_on(postgres_url).running() as _, AsyncExitStack() as stack:

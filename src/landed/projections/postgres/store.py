@@ -170,8 +170,9 @@ class PostgresProjection(Generic[S]):
 
     async def meet(self, *, log_id: UUID, restore_epoch: int) -> None:
         """See ``Projection.meet``. Another log has another fold; the old one is swept away later."""
-        ((fold,),) = await self._ask(statements.MEET, self._place(log_id, restore_epoch))
-        self._log, self._fold = (log_id, restore_epoch), fold
+        if self._log != (log_id, restore_epoch):
+            self._log, self._fold = (log_id, restore_epoch), None
+        await self._find_fold()
 
     async def ping(self) -> None:
         """Ask the database anything.
@@ -206,9 +207,8 @@ class PostgresProjection(Generic[S]):
         while True:
             await asyncio.sleep(KEEP_EVERY_S)
             try:
-                if self._log is not None:
-                    # Says that this fold is in use, and learns whether it was begun anew.
-                    await self.meet(log_id=self._log[0], restore_epoch=self._log[1])
+                # Says that this fold is in use, and learns whether it was begun anew.
+                await self._find_fold()
                 await self.sweep()
                 await self._connections.run(
                     lambda c: c.execute(statements.SWEEP_FOLDS, {"limit": SWEEP_ROWS}),
@@ -217,6 +217,15 @@ class PostgresProjection(Generic[S]):
                 )
             except StorageError as e:
                 self._note("projection.not_swept", {"error": str(e)})
+
+    async def _find_fold(self) -> None:
+        """Ask for the fold of the log that was met last; another may be met while this is asked."""
+        log = self._log
+        if log is None:
+            return
+        ((fold,),) = await self._ask(statements.MEET, self._place(*log))
+        if self._log == log:
+            self._fold = fold
 
     async def _ask(
         self,
