@@ -82,9 +82,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Start a cluster of its own; stop and remove it at the end."""
-    home = Path(tempfile.mkdtemp(prefix="landed-pg-", dir=_roomy()))
+def cluster(folder: Path | None = None) -> Iterator[Cluster]:
+    """Start a cluster of its own, in memory or below a folder; stop and remove it at the end."""
+    home = Path(tempfile.mkdtemp(prefix="pg-", dir=folder or _roomy()))
     data = home / "data"
     user: dict[str, Any] = {}
     if os.geteuid() == 0:

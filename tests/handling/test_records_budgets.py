@@ -17,6 +17,7 @@ from landed.errors import ConfigurationError
 from landed.records import (
     attempts,
     effects,
+    evidence,
     meta,
     outbox,
     quarantine,
@@ -295,7 +296,15 @@ _TIMED = {
         )
     ),
     "quarantine": lambda books: quarantine.open_events,
+    "evidence": lambda books: (
+        lambda conn: evidence.proof_of(conn, _doubted(conn, books), ("paid",))
+    ),
 }
+
+
+def _doubted(conn, books):
+    found = effects.view_by_key(conn, books, lives.RECIPIENT, "d")
+    return replace(found, recipient="shop")
 
 
 def walks(db, rows):

@@ -127,6 +127,13 @@ Index(
     sqlite_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
     postgresql_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
 )
+# For events that prove what became of an effect: newest first, of one producer and type (RN-3).
+Index(
+    PREFIX + "receipts_evidence",
+    receipts.c.namespace,
+    receipts.c.type,
+    receipts.c.received_at,
+)
 
 payloads: Final = Table(
     PREFIX + "payloads",

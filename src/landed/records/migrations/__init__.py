@@ -25,7 +25,7 @@ class Step(NamedTuple):
     name: str
 
 
-STEPS: Final = (Step(1, "records"),)
+STEPS: Final = (Step(1, "records"), Step(2, "evidence"))
 NEWEST: Final = STEPS[-1].number
 
 _LOCK: Final = 0x6C616E646564
