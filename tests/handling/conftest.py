@@ -42,6 +42,8 @@ class LedgerDb:
     url: str
     books: Books
     engine: Engine
+    given: Engine | None = None
+    """What a program hands to its ledger in place of the URL."""
     _opened: list[Engine] = field(default_factory=list)
 
     @property

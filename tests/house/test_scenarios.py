@@ -22,6 +22,7 @@ ON_ONE = {
     83: "a declaration, before any database",
     89: "arithmetic",
     120: "each database has settings of its own",
+    121: "a proxy for PostgreSQL",
     122: "sessions of PostgreSQL",
 }
 """Scenarios that concern one database, or none."""

@@ -157,7 +157,7 @@ async def billing(
     db: LedgerDb, bank: FaultyRecipient, bus: Path, *, note: Note = forget
 ) -> AsyncIterator[Billing]:
     """Start the service; its end is an ordinary stop."""
-    ledger = Ledger(LEDGER, db.url, digest_key=DIGEST_KEY, note=note)
+    ledger = Ledger(LEDGER, db.given or db.url, digest_key=DIGEST_KEY, note=note)
     shop = ledger.producer(
         "shop",
         authentication=StandardWebhooks(keys=(KEY,)),
