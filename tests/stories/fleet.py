@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import cycle
 from random import Random
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -20,6 +21,7 @@ from landed.clock import Clock
 from landed.commands import (
     Applied,
     Done,
+    How,
     Outcome,
     Policy,
     SafeLoop,
@@ -38,6 +40,10 @@ from tests.stories import ledger
 from tests.stories.faulty import FaultyLog, Pause
 
 SERVICE = "0d9e9cd1-0000-4000-8000-000000000001"
+REPLICAS_MAX = 5
+"""Every story ends on a fleet of so many."""
+ASKED_AGAIN_MAX = 12
+"""Of the answers that newcomers give again, the newest."""
 FOREIGNER = ClientId(UUID("0d9e9cd1-0000-4000-8000-00000000000f"))
 """Another service that writes to the same accounts."""
 
@@ -174,14 +180,15 @@ class Replica:
         return pause
 
     async def do(self, order: Order, key: UUID) -> Result:
+        began_at = asyncio.get_running_loop().time()
         try:
             outcome = await self.loop.execute(command_of(order, EventId(key)))
         except asyncio.CancelledError:
             # Nobody was told anything, so it may be in the log.
             unknown = Unresolved(Applied.UNKNOWN, "cancelled")
-            self.fleet.calls.append(ledger.Answered(order, key, unknown))
+            self.fleet.calls.append(ledger.Answered(order, key, unknown, began_at))
             raise
-        self.fleet.calls.append(ledger.Answered(order, key, outcome))
+        self.fleet.calls.append(ledger.Answered(order, key, outcome, began_at))
         return outcome
 
     async def deposit(self, account: UUID, cents: int, key: UUID) -> Result:
@@ -249,6 +256,28 @@ class Fleet:
         self.shared: dict[str, str] = {}
         """Names of projections that are shared, by what replicas share."""
         self.replicas = [Replica(self, "ABCDE"[i], seed=i) for i in range(size)]
+
+    async def ask_newcomers(self) -> None:
+        """Replicas that join until there are five give every answer of this window once more."""
+        now = asyncio.get_running_loop().time()
+        first_at = {call.key: call.began_at for call in reversed(self.calls)}
+        answered = [
+            call
+            for call in self.calls
+            if isinstance(call.outcome, Done)
+            and now - first_at[call.key] < self.policy.window_s
+            and call.key not in self.expired
+            and not self.unreadable & set(ledger.accounts_of(call.order))
+        ]
+        newcomers = [
+            Replica(self, "ABCDE"[i], seed=i) for i in range(len(self.replicas), REPLICAS_MAX)
+        ]
+        if newcomers:
+            for call, replica in zip(answered[-ASKED_AGAIN_MAX:], cycle(newcomers), strict=False):
+                again, told = done(await replica.do(call.order, call.key)), done(call.outcome)
+                assert again.how is not How.FRESH, f"{replica.name} did it again"
+                assert How.REBUILT in {again.how, told.how} or again.results == told.results
+        self.replicas += newcomers
 
     async def give(self, account: UUID, cents: int, name: str = "opening") -> None:
         """Put money into an account, by the service itself, behind everybody's back."""
@@ -354,6 +383,8 @@ async def fleet(
         if holding is not None:
             await it.give(X, holding)
         yield it
+        await it.check()
+        await it.ask_newcomers()
         await it.check()
     finally:
         await it.log.close()

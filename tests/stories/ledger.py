@@ -22,6 +22,8 @@ class Answered:
     order: Order
     key: UUID
     outcome: Outcome[Any, Any]
+    began_at: float
+    """When, on the loop; the promised window is counted from here."""
 
 
 def accounts_of(order: Order) -> tuple[UUID, ...]:
