@@ -358,7 +358,7 @@ async def test_a_role_s_own_timeouts_and_isolation_are_not_used(postgres_place: 
         "ALTER ROLE hasty SET default_transaction_isolation = 'serializable'",
     )
     with role(postgres_place, "hasty", *settings) as url:
-        async with opened(url) as engine:
+        async with opened(url, lock_wait_s=0.05) as engine:
             ask_server(url, failing_with("", then="PERFORM pg_sleep(0.2)"))
             assert await ask(engine, write(key(), 1)) == Landed((1,))
 

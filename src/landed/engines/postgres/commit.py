@@ -88,8 +88,8 @@ LOAD: Final = Statement(
     "LEFT JOIN landed_log_marks AS m ON m.number = h.number AND m.client = p.client "
     "ORDER BY p.nth"
 )
-"""The transaction gets its id here, after the locks. And statements have no bound from here on: one
-that cancelled the wait for a standby would turn "not yet" into an acknowledgement."""
+"""The transaction gets its id here, after the locks. And their bound ends here: a large group may take
+longer to be written."""
 WRITE: Final = Statement(
     "WITH entries AS (INSERT INTO landed_log_entries "
     f"SELECT {_columns(1, _ENTRY_KINDS)}), "
