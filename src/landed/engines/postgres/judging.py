@@ -60,9 +60,9 @@ class Judged(NamedTuple):
     """What is to be written; empty if nothing was admitted."""
 
 
-def keys_of(change: Mutation) -> Iterable[AggregateKey]:
+def keys_of(change: Mutation) -> list[AggregateKey]:
     """The aggregates that a change names."""
-    return (change.key,) if isinstance(change, Trim) else (leg.key for leg in change.legs)
+    return [change.key] if isinstance(change, Trim) else [leg.key for leg in change.legs]
 
 
 def pairs_of(changes: Iterable[Mutation]) -> Pairs:
@@ -103,9 +103,10 @@ def judge(
     tail.learn(keys, pairs, stored)
     group = Group()
     verdicts: list[Verdict] = []
+    stamp = time.stamp()
     for arrival in arrivals:
         change = arrival.change
-        now_ms = max(time.stamp(), *[tail.head(key).last_ms for key in keys_of(change)])
+        now_ms = max([stamp, *[tail.head(key).last_ms for key in keys_of(change)]])
         result: Admitted | Refusal
         if isinstance(change, Write):
             result = judge_write(
