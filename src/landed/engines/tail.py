@@ -7,18 +7,13 @@ asked and not here is *cold*, and never guessed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import Final
 
 from landed.engines.group import Group, Pair
 from landed.engines.port import Stored
+from landed.engines.recent import cut
 from landed.ids import AggregateKey, ClientId
 from landed.log import NEVER, Delete, Head, Life, Mutation, Trim
 from landed.log.judge import Admitted
-
-_SLACK: Final = 64
-"""A cache may be larger than its bound by one in so many: to find the oldest of a dict means to
-step over what was dropped before it, so it is done for many at once."""
 
 
 class Cold(Exception):  # noqa: N818  # a signal between two modules, not an error
@@ -207,12 +202,9 @@ class AcceptedTail:
 
     def evict(self) -> None:
         """Drop the least recently used beyond the bounds; never a head with a change in flight."""
-        heads, marks = self._heads, self._marks
-        if len(heads) > self._heads_max + self._heads_max // _SLACK:
-            for packed in list(islice(heads, len(heads) - self._heads_max)):
-                head = heads.pop(packed)
-                if packed in self._ahead:
-                    heads[packed] = head
-        if len(marks) > self._marks_max + self._marks_max // _SLACK:
-            for pair in list(islice(marks, len(marks) - self._marks_max)):
-                del marks[pair]
+        heads = cut(self._heads, self._heads_max)
+        if heads is not self._heads:
+            for packed in self._ahead:
+                heads.setdefault(packed, self._heads[packed])
+            self._heads = heads
+        self._marks = cut(self._marks, self._marks_max)

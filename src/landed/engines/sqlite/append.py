@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Any, Final
 
 from landed.engines.port import Staged
+from landed.engines.recent import cut
 from landed.engines.sqlite.file import translated
 from landed.engines.sqlite.lookup import find_head, find_mark
 from landed.engines.sqlite.owed import Owed, Payment
@@ -45,8 +45,6 @@ INSERT_ANCHOR: Final = "INSERT OR REPLACE INTO anchors VALUES (?, ?, ?, ?)"
 INSERT_DEAD: Final = "INSERT INTO dead VALUES (?, ?, ?, ?, ?)"
 UPDATE_META: Final = "UPDATE meta SET value = ?, row_check = ? WHERE name = ?"
 
-_SLACK: Final = 64
-"""The places may be more than their bound by one in so many: see ``engines/tail.py``."""
 _PLACE: Final = struct.Struct("<qq?16sQ")
 _new = tuple.__new__  # past the constructor, on the hot path
 
@@ -302,9 +300,7 @@ class Appender:
             key = row.key.packed
             known.pop(key, None)
             known[key] = packed_place(row)
-        if len(known) > self._places_max + self._places_max // _SLACK:
-            for key in list(islice(known, len(known) - self._places_max)):
-                del known[key]
+        self._places = cut(known, self._places_max)
 
 
 class Transaction:

@@ -39,8 +39,9 @@ from landed.log import AggregateMissing, BelowFloor, FeedPage, FeedRead, Head, P
 
 _T = TypeVar("_T")
 
-_WRITER_CACHE_KIB: Final = 16_384
-"""Keeps the heads of some hundred thousand aggregates from being read back for every commit."""
+_WRITER_CACHE_KIB: Final = 8_192
+"""Heads are written in the order of their rows, so only new keys touch pages at random; more of the
+cache gained them nothing and is memory of every server."""
 _READER_CACHE_KIB: Final = 2_048
 """SQLite's own default; the operating system caches the rest."""
 
