@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -433,6 +435,44 @@ async def test_without_a_connection_left_nothing_is_applied_and_reads_say_so(
             assert await ask(engine, write(key(), 3)) == Busy()
             ask_server(postgres_place.url(), "ALTER ROLE crowded CONNECTION LIMIT -1")
             assert await ask(engine, write(key(), 3)) == Landed((3,))
+
+
+async def test_a_value_that_no_row_can_hold_is_refused_and_leaves_no_doubt(
+    postgres_place: Place,
+) -> None:
+    async with opened(postgres_place.new_log()) as engine:
+        impossible = write(key(), 2**64, enforce=False)
+        assert await ask_all(engine, [impossible, write(key(2), 1)]) == [Busy(), Busy()]
+        assert await ask(engine, write(key(), 1)) == Landed((1,))
+
+
+async def test_a_frozen_server_does_not_keep_an_engine_from_closing(
+    postgres_place: Place,
+) -> None:
+    url = postgres_place.new_log()
+    async with opened(url, shutdown_grace_s=0.2) as engine:
+        await ask_all(engine, [write(key(), 1), Read(key())])
+        pids = [
+            int(pid)
+            for pid in ask_server(
+                url,
+                "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity "
+                "WHERE application_name = 'landed' AND pid <> pg_backend_pid()",
+            ).split()
+        ]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            waiting = [ask(engine, write(key(), 2)), ask(engine, Read(key()))]
+            await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                await engine.close()
+            assert all(answer.done() for answer in waiting)
+            # Nothing was sent to commit, so it was tried again on a session that is not frozen.
+            assert waiting[0].result() == Landed((2,))
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.scenario("SC-73")

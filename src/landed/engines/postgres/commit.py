@@ -9,8 +9,6 @@ aggregate, and the feed's order with both.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -184,7 +182,7 @@ class Committer:
         raise StorageError("beginning a commit: the database moved under every attempt")
 
     def commit(self, judged: Judged) -> Settled:
-        """Write what was admitted and commit it: second round trip. Never raises StorageError.
+        """Write what was admitted and commit it: second round trip. Never raises.
 
         Transaction: every entry, head, mark and dead range of the group, or none.
         """
@@ -204,10 +202,11 @@ class Committer:
                 self._sessions.stop_preparing()
                 self.close()
             return Settled(storage_error(error, phase, doing="the commit failed"), 0)
-        except (TypeError, ValueError, OverflowError) as error:
-            # A value that no row can hold got past the doors; nothing was sent.
-            self._roll_back()
-            return Settled(StorageError(f"cannot prepare a commit: {error}"), 0)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must not be told as a no
+            self.close()
+            is_known = phase is Phase.WORKING
+            text = f"the commit failed: {error!r}"
+            return Settled(StorageError(text, is_outcome_known=is_known), 0)
         if self._warnings:
             # Somebody cancelled the wait for a standby: it is committed here and nowhere else.
             text = f"the commit came with a warning: {self._warnings[0]}"
@@ -232,15 +231,9 @@ class Committer:
         return int(position)
 
     def hang_up(self) -> None:
-        """Shut the connection's socket under the thread that waits for it; from any thread.
-
-        The server is not asked to cancel anything: what it was told to commit, it commits.
-        """
-        connection = self._connection
-        with suppress(OSError, psycopg.Error):
-            if connection is not None:
-                with socket.socket(fileno=os.dup(connection.fileno())) as copy:
-                    copy.shutdown(socket.SHUT_RDWR)
+        """Hang up under the thread that waits; from any thread. See ``Exchange.hang_up``."""
+        if self._exchange is not None:
+            self._exchange.hang_up()
 
     def close(self) -> None:
         """Let go of the connection. Idempotent."""

@@ -405,7 +405,8 @@ class PostgresEngine:
             drained.set_result(None)
 
     def _leave(self) -> None:
-        """Stop waiting for a commit: hang up, which takes nothing back."""
+        """Stop waiting for the server: hang up, which takes nothing back."""
         self._note("engine.left", {"changes": len(self._running)})
         self._get_stuck()
         self._committer.hang_up()
+        self._readers.hang_up()

@@ -7,8 +7,11 @@ forgets all prepared statements after every rollback. Everything else here uses 
 
 from __future__ import annotations
 
+import os
 import select
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -95,6 +98,17 @@ class Exchange:
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._connection.close()
+
+    def hang_up(self) -> None:
+        """Shut the connection's socket under the thread that waits for it; from any thread.
+
+        The server is not asked to cancel anything: what it was told to commit, it commits.
+        """
+        with (
+            suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as copy,
+        ):
+            copy.shutdown(socket.SHUT_RDWR)
 
     def _send(self, call: Call) -> int:
         """Queue a call; how many results it brings."""

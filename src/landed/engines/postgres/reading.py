@@ -61,6 +61,7 @@ class Readers:
         self._executor = ThreadPoolExecutor(limits.readers_max, "landed-read")
         # Taking from and giving back to a deque are single steps, so that threads share it.
         self._idle: deque[Exchange] = deque()
+        self._busy: set[Exchange] = set()
         self._turn: list[tuple[Asked, Done]] = []
         self._running = 0
         self._waiters: dict[int, _Waiter] = {}
@@ -94,6 +95,12 @@ class Readers:
             self._poll.cancel()
         for waiter_id in list(self._waiters):
             self._expire(waiter_id)
+
+    def hang_up(self) -> None:
+        """Let no read wait any longer: the server may be frozen."""
+        self._is_ending = True
+        for exchange in list(self._busy):
+            exchange.hang_up()
 
     def shut_down(self) -> None:
         """Close the threads and the connections."""
@@ -141,6 +148,7 @@ class Readers:
         calls = [_call(each, budget) for each in asked]
         for is_last in (False, True):
             exchange = self._borrow()
+            self._busy.add(exchange)
             try:
                 found = exchange.run(calls)
             except psycopg.Error as error:
@@ -153,6 +161,8 @@ class Readers:
             else:
                 self._idle.append(exchange)
                 return [_answer(each, rows) for each, rows in zip(asked, found, strict=True)]
+            finally:
+                self._busy.discard(exchange)
         raise StorageError("reading: the pooler does not keep prepared statements")
 
     def _borrow(self) -> Exchange:
