@@ -24,7 +24,7 @@ from landed.engines.sqlite.row import (
     pair_of,
 )
 from landed.engines.sqlite.schema import ANCHOR_EVERY, HEADS_UNTIL
-from landed.errors import StorageError
+from landed.errors import StorageDamagedError, StorageError
 from landed.log import FeedKind
 from landed.wire.codec import encode_events
 
@@ -175,7 +175,7 @@ class Appender:
         for staged in group:
             key = staged.key.packed
             row = heads.get(key) or owed.get(key)
-            place = self._place(key, draft) if row is None else (row[0], *row[3:])
+            place = self._place(staged, draft) if row is None else (row[0], *row[3:])
             if staged.batch is None:
                 self._end(staged, place, draft)
             else:
@@ -185,16 +185,20 @@ class Appender:
             heads[key] = _new(HeadRow, made)
         return draft
 
-    def _place(self, key: bytes, draft: Draft) -> Place:
+    def _place(self, staged: Staged, draft: Draft) -> Place:
         """Find where an aggregate stands that nothing is owed of, or number a new one."""
+        key, head = staged.key.packed, staged.head
         known = self._places.get(key)
         if known is not None:
             return unpacked_place(known)
+        if staged.batch is not None and head.incarnation == staged.batch.version == 1:
+            # The law has just begun its first life, so it is not looked for a second time.
+            draft.created[key] = None
+            return self._numbers_used + len(draft.created), 0, None, 0
         row = find_head(self._connection, key)
-        if row is not None:
-            return row.number, row.last_position, row.mark_client, row.mark
-        draft.created[key] = None
-        return self._numbers_used + len(draft.created), 0, None, 0
+        if row is None:
+            raise StorageDamagedError(f"the head of {staged.key} is gone")
+        return row.number, row.last_position, row.mark_client, row.mark
 
     def _extend(self, staged: Staged, place: Place, draft: Draft) -> Place:
         """One more batch at the end of the chain."""
