@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from threading import Barrier
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -26,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from landed.client.embedded import EmbeddedLog
-from landed.clock import SystemClock
+from landed.clock import Clock, SystemClock, WallMs
 from landed.engines.memory import open_memory
 from landed.errors import StorageForeignError
 from landed.ids import AggregateKey
@@ -52,9 +51,16 @@ def engine(request: pytest.FixtureRequest, tmp_path) -> Iterator[Engine]:
     engine.dispose()
 
 
+class Later(SystemClock):
+    """A log in memory is named by the millisecond it was opened in."""
+
+    def wall_ms(self) -> WallMs:
+        return WallMs(super().wall_ms() + 60_000)
+
+
 @asynccontextmanager
-async def a_log(**limits: Any) -> AsyncIterator[EmbeddedLog]:
-    log = EmbeddedLog(await open_memory(limits=Limits(**limits), clock=SystemClock()))
+async def a_log(clock: Clock | None = None) -> AsyncIterator[EmbeddedLog]:
+    log = EmbeddedLog(await open_memory(limits=Limits(), clock=clock or SystemClock()))
     async with log:
         yield log
 
@@ -140,7 +146,7 @@ async def test_two_that_share_a_name_share_the_work_and_double_nothing(engine: E
 
 
 async def test_another_log_is_refused_until_the_tables_are_emptied(engine: Engine) -> None:
-    async with a_log() as log, a_log() as other:
+    async with a_log() as log, a_log(Later()) as other:
         tables = TableProjection(log, engine, take, name="t")
         tables.prepare()
         await write(log, "a")
@@ -148,7 +154,7 @@ async def test_another_log_is_refused_until_the_tables_are_emptied(engine: Engin
         await write(other, "b")
         moved = TableProjection(other, engine, take, name="t")
         with pytest.raises(StorageForeignError, match="start_over"):
-            await moved.run()
+            await moved.catch_up()
         with engine.begin() as connection:
             connection.execute(lines.delete())
             moved.start_over(connection)
