@@ -36,7 +36,7 @@ from landed.records import receipts
 from landed.relay.port import Handed, Outgoing, Taken
 
 SENDS: Final = 200
-"""Sends at once: two batches of a hundred, as the peers take them."""
+"""Sends at once: two batches of what a worker begins together."""
 _SECRET: Final = b"what the shop and we have in common"
 _NUMBERS: Final = count(1)
 _GROUP: Final = 500
