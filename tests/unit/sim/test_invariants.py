@@ -11,7 +11,7 @@ from landed.commands.outcome import Applied
 from landed.ids import ClientId, EventId
 from landed.log import Batch, Event, FeedEntry, FeedKind
 from landed.sim.history import Call, Entry, History, Look, Request, Shipped
-from landed.sim.invariants import INVARIANTS
+from landed.sim.invariants import INVARIANTS, OF_A_SUBJECT
 from landed.sim.stranger import CLIENT
 
 SERVICE = ClientId(UUID(int=77))
@@ -239,3 +239,32 @@ def test_an_answer_rebuilt_behind_the_window_does_not_bind_the_ones_after_it(his
     found = Done((answer(A, 50, 1),), (1,), How.ORIGINAL)
     history.take(Call(5, one, "replica-2", 101.0, 102.0, found))
     assert set() == broken(history)
+
+
+def test_a_request_that_is_not_answered_in_calm(history):
+    history.calls[2].is_last = True
+    assert set() == broken(history)
+    history.calls[2].outcome = None
+    assert "every_request_ends_in_calm" in broken(history)
+
+
+def broken_of_a_subject(history) -> set[str]:
+    return {invariant.__name__ for invariant in OF_A_SUBJECT if list(invariant(history))}
+
+
+def test_a_subject_is_held_to_what_holds_of_any_domain(history):
+    assert set() == broken_of_a_subject(history)
+    history.truth.batches[KEY_B] = ()
+    told_feed(history)
+    assert {"a_command_lands_whole", "every_success_is_at_its_version"} == broken_of_a_subject(
+        history
+    )
+
+
+def test_a_subject_says_itself_what_is_wrong(history):
+    class Subject:
+        def check(self, log):
+            yield f"{len(log)} aggregates are too many"
+
+    history.subject = Subject()
+    assert {"the_subject_is_sound"} == broken_of_a_subject(history)
