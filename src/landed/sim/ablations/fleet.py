@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from landed.accounts.domain import Deposit, Transfer
+from landed.limits import Limits
 from landed.sim.ablations.breaking import Ground, Told
 from landed.sim.explore import Finding, run_world
 from landed.sim.faults import CALM, Dials
@@ -15,11 +16,11 @@ from landed.sim.history import Entry
 from landed.sim.plan import Plan, draw
 from landed.sim.story import tell, tell_log
 
-_SEEDS_TRIED: Final = 5
+_SEEDS_TRIED: Final = 3
 """A world made smaller draws other accidents: so many of them are tried for each step."""
-_WORLDS_MAX: Final = 400
+_WORLDS_MAX: Final = 200
 """Worlds spent on making one smaller."""
-_LAST_PICK: Final = 40
+_LAST_PICK: Final = 20
 """Seeds of the smallest world among which the shortest story is picked."""
 _LINES_MAX: Final = 20
 
@@ -34,6 +35,8 @@ _TOLD: Final = frozenset(
         "log.asked_owner",
         "caller.unheard",
         "replica.killed",
+        "server.crashed",
+        "server.started",
         "lane.flush_failed",
         "net.lost_before",
         "net.lost_after",
@@ -152,14 +155,19 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
 
 
 _NOTHING: Final[dict[str, object]] = {
+    "is_mortal": False,
     "stranger": False,
     "twice": 0.0,
     "cancel": 0.0,
+    "cancel_at_max": 0,
+    "resend": 0.0,
+    "copy": 0.0,
     "replay": 0.0,
     "unheard": 0.0,
     "aggregates_max": 100,
     "busy_retries": 0,
     "pipeline_depth": 1,
+    "limits": Limits(),
 }
 """Parts of a plan, and their value in a world that has nothing of it."""
 
