@@ -17,28 +17,31 @@ from tests.logs_on_postgres import Place
 
 async def test_two_servers_and_an_embedded_log_share_one_log(postgres_place: Place) -> None:
     url = postgres_place.new_log()
-    servers = [Serving(url), Serving(url)]
-    async with (
-        await landed.connect(f"landed://127.0.0.1:{servers[0].port}") as one,
-        await landed.connect(f"landed://127.0.0.1:{servers[1].port}") as two,
-        await landed.connect(url, feed_poll_s=0.01) as here,
-    ):
-        assert (await one.info()).log_id == (await here.info()).log_id
-        for seq in range(1, 10, 3):
-            for at, log in enumerate((one, two, here)):
-                landed_at = await log.write(write(key(), seq + at, at=seq + at - 1))
-                assert landed_at.versions == (seq + at,)
-        with pytest.raises(SequenceTakenError):
-            await two.write(write(key(), 9, at=9))
-        for log in (one, two, here):
-            assert len((await log.read(Read(key()))).batches) == 9
-        waiting = asyncio.ensure_future(
-            two.feed(FeedRead((await here.info()).position, wait_ms=20_000))
-        )
-        await here.write(write(key(2), 1))
-        assert [entry.key for entry in (await waiting).entries] == [key(2)]
-    for server in servers:
-        assert server.stop()[0] == 0
+    with Serving(url) as first, Serving(url) as second:
+        servers = [first, second]
+        async with (
+            await landed.connect(f"landed://127.0.0.1:{servers[0].port}") as one,
+            await landed.connect(f"landed://127.0.0.1:{servers[1].port}") as two,
+            await landed.connect(url, feed_poll_s=0.01) as here,
+        ):
+            assert (await one.info()).log_id == (await here.info()).log_id
+            for seq in range(1, 10, 3):
+                for at, log in enumerate((one, two, here)):
+                    landed_at = await log.write(write(key(), seq + at, at=seq + at - 1))
+                    assert landed_at.versions == (seq + at,)
+            with pytest.raises(SequenceTakenError):
+                await two.write(write(key(), 9, at=9))
+            for log in (one, two, here):
+                assert len((await log.read(Read(key()))).batches) == 9
+            waiting = asyncio.ensure_future(
+                two.feed(FeedRead((await here.info()).position, wait_ms=20_000))
+            )
+            await here.write(write(key(2), 1))
+            assert [entry.key for entry in (await waiting).entries] == [key(2)]
+        for server in servers:
+            code, errors = server.stop()
+            assert code == 0
+            assert "not the loss of its disk" in errors, "what an acknowledgement means is told"
 
 
 def test_a_server_that_cannot_begin_says_why_in_one_line(postgres_place: Place) -> None:
