@@ -162,6 +162,21 @@ def test_a_slice_that_cannot_be_written_refuses_the_commit_and_is_paid_later(
     assert {8} == set(expected[1].values())
 
 
+def test_a_log_closes_though_what_it_owes_cannot_be_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(path) as log:
+        log.fill(*KEYS, seqs=[1])
+        log.fill(*KEYS, seqs=[2])
+        expected = known(log)
+        with monkeypatch.context() as patch:
+            patch.setattr("landed.engines.sqlite.append.UPDATE_HEAD", "UPDATE nowhere SET x = 1")
+            log.close()
+    assert "0" == setting(path)
+    with opened(path) as log:
+        assert expected == known(log)
+
+
 def test_a_batch_is_not_dropped_before_the_mark_that_only_it_tells_is_written(path: Path) -> None:
     with opened(path) as log:
         log.write(key(1), 1)
