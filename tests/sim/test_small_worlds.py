@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 
 import pytest
 
+from landed.cli.proofs import search_small
 from landed.commands import steps
 from landed.commands.moves import MOVES, At, End, Rule, Saw, Sequence
 from landed.log import ANY
@@ -19,6 +21,7 @@ from landed.sim.ablations.loops import (
     taken_is_believed,
     unknown_is_not_sent,
 )
+from landed.sim.small import state
 from landed.sim.small.search import search, searching
 from landed.sim.small.state import Size
 
@@ -54,6 +57,25 @@ def test_without_faults_every_request_ends_in_the_log_or_gave_up():
     searched = search(Size(calls=1, faults=0))
     assert searched.broken is None
     assert searched.states < 500
+
+
+def test_the_command_prints_the_count(monkeypatch, capsys):
+    monkeypatch.setattr(state, "Size", lambda: Size(calls=1, faults=0))
+    assert search_small(as_json=False) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("2 requests, 1 calls of each, 2 sendings of a call, 2 replicas")
+    assert " states, " in second
+    assert second.endswith(": clean")
+
+
+def test_the_command_tells_the_way_to_a_broken_promise(monkeypatch, capsys):
+    monkeypatch.setattr(state, "Size", lambda: SMALL)
+    with ExitStack() as stack:
+        conflict_is_done(Swap(stack))
+        assert search_small(as_json=True) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["broken"] == "a_success_tells_what_is_in_the_log"
+    assert len(told["way"]) > 3
 
 
 # --- and it notices
