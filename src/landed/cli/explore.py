@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from landed.cli.days import explore_shop
 from landed.cli.proofs import break_rules, search_small
+from landed.cli.tally import Tally, watched
+from landed.cli.tally import as_json as told_as_json
 from landed.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ class EngineChoice(StrEnum):
     DRAWN = "drawn"
     MEMORY = "memory"
     SQLITE = "sqlite"
+
+
+class WorldChoice(StrEnum):
+    """What a world is."""
+
+    FLEET = "fleet"
+    SHOP = "shop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +94,17 @@ class Kind:
                 return "sqlite"
 
 
-@dataclass(slots=True)
-class Tally:
-    """What many worlds came to."""
-
-    worlds: int = 0
-    calls: int = 0
-    virtual_s: float = 0.0
-    took_s: float = 0.0
-    marks: Counter[str] = field(default_factory=Counter)
-    failure: Report | None = None
-    """The first world in which something was wrong."""
-
-    def add(self, report: Report) -> None:
-        """Count one world."""
-        self.worlds += 1
-        self.calls += report.calls
-        self.virtual_s += report.virtual_s
-        self.marks.update(report.marks)
-        if report.violations:
-            self.failure = report
-
-
 def explore(
     *,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many worlds.")] = 200,
     start: Annotated[int, typer.Option("--start", min=0, help="The first seed.")] = 0,
+    world: Annotated[
+        WorldChoice,
+        typer.Option(
+            "--world",
+            help="fleet: servers, replicas and callers; shop: a ledger, its workers and recipients.",
+        ),
+    ] = WorldChoice.FLEET,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Replay one world and print its timeline.")
     ] = None,
@@ -157,22 +151,32 @@ def explore(
         raise typer.Exit(break_rules(save=save, as_json=as_json))
     if small:
         raise typer.Exit(search_small(as_json=as_json))
+    if world is WorldChoice.SHOP:
+        if html or save or app:
+            raise ConfigurationError(
+                "days of the shop are told, not drawn, and are about its own handlers: leave out "
+                "--html, --save and --app; landed.testing.crash_everywhere is for yours"
+            )
+        raise typer.Exit(explore_shop(seeds, start, seed, jobs, is_json=as_json))
     kind = Kind(replicas, engine, app)
     if seed is not None:
         finding = kind.live(seed)
         _print_world(finding, as_json=as_json)
         _draw(finding, kind, html, save)
         raise typer.Exit(1 if finding.violations else 0)
+    from landed.sim.marks import ALL_MARKS
+
     tally = Tally()
     began = time.perf_counter()
-    for report in _watched(kind.run(range(start, start + seeds), jobs), seeds):
+    for report in watched(kind.run(range(start, start + seeds), jobs), seeds, len(ALL_MARKS)):
         tally.add(report)
         if tally.failure is not None:
             break
     tally.took_s = time.perf_counter() - began
     failed = None if tally.failure is None else kind.live(tally.failure.seed)
     if as_json:
-        typer.echo(json.dumps(_as_json(tally, start, kind)))
+        replay = "" if failed is None else _replay_command(failed.plan.seed, kind)
+        typer.echo(json.dumps(told_as_json(tally, start, replay, ALL_MARKS)))
     else:
         _print_table(tally, start, kind)
         if failed is not None:
@@ -184,30 +188,6 @@ def explore(
     elif html is not None:
         typer.echo(f"nothing went wrong, so {html} was not drawn: name a world by --seed", err=True)
     raise typer.Exit(0 if failed is None else 1)
-
-
-def _watched(reports: Iterable[Report], total: int) -> Iterator[Report]:
-    """Show a bar on standard error while somebody looks at it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from landed.sim.marks import ALL_MARKS
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield from reports
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("worlds", total=total, pace="")
-        began = time.perf_counter()
-        reached: set[str] = set()
-        for count, report in enumerate(reports, start=1):
-            reached |= report.marks
-            pace = f"{count / (time.perf_counter() - began):.0f} worlds/s"
-            pace += f", {len(reached)} of {len(ALL_MARKS)} marks reached"
-            progress.update(bar, advance=1, pace=pace)
-            yield report
 
 
 def _print_world(finding: Finding, *, as_json: bool) -> None:
@@ -279,28 +259,6 @@ def _print_table(tally: Tally, start: int, kind: Kind) -> None:
     typer.echo("worlds that went through")
     for mark in sorted(ALL_MARKS, key=lambda mark: -tally.marks[mark]):
         typer.echo(f"  {tally.marks[mark]:>7}  {mark}")
-
-
-def _as_json(tally: Tally, start: int, kind: Kind) -> dict[str, object]:
-    from landed.sim.marks import ALL_MARKS
-
-    failure = tally.failure
-    return {
-        "start": start,
-        "worlds": tally.worlds,
-        "clean": failure is None,
-        "failure": None
-        if failure is None
-        else {
-            "seed": failure.seed,
-            "violations": [violation._asdict() for violation in failure.violations],
-            "replay": _replay_command(failure.seed, kind),
-        },
-        "calls": tally.calls,
-        "virtual_s": round(tally.virtual_s, 3),
-        "took_s": round(tally.took_s, 3),
-        "marks": {mark: tally.marks[mark] for mark in ALL_MARKS},
-    }
 
 
 def _replay_command(seed: int, kind: Kind) -> str:

@@ -1,0 +1,73 @@
+"""Days of a shop: the handling wing's ledger and workers among crashes and recipients that lose answers.
+
+The other kind of world of ``landed explore``. Here it is the *database* that goes on from life to life,
+so the production ledger runs on a real SQLite file and a real event loop, and the seed draws what
+happens in a day: deliveries and their repetitions, work, crashes at the product's crash points, lost
+requests and answers, late arrivals, rebuilt schedules. In the end what the recipients did is held
+against what the ledger believes, and the ledger's own invariants are asked (effects rules I-n).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from landed.sim.ablations.deeds import _POINTS as POINTS
+from landed.sim.ablations.deeds import Deed, draw
+from landed.sim.ablations.shop import live
+from landed.sim.explore import Report, Violation
+
+_DEEDS: Final = {
+    "arrive": "a request arrives after it was given up",
+    "rebuild": "the schedule rebuilt from its rows",
+}
+_ACCIDENTS: Final = {
+    "lose": "an answer is lost",
+    "drop": "a request is lost",
+    "late": "a request is late",
+    "slow": "an answer comes after the attempt was given up",
+    "busy": "a recipient does not act now",
+}
+_AGAIN: Final = "an event delivered again"
+_FORGED: Final = "a forged delivery"
+MARKS: Final = (
+    *_ACCIDENTS.values(),
+    *_DEEDS.values(),
+    _AGAIN,
+    _FORGED,
+    *sorted({f"a crash at {point}" for point in POINTS}),
+)
+"""Everything that may be drawn for a day."""
+
+
+def explore_days(seeds: Iterable[int]) -> Iterator[Report]:
+    """Live one day a seed, in order, and report on each; ``calls`` counts its deeds."""
+    for seed in seeds:
+        deeds = draw(seed)
+        _, wrong = live(deeds)
+        violations = tuple(Violation(name, sentence) for name, sentence in wrong)
+        yield Report(seed, violations, frozenset(_marks(deeds)), len(deeds), 0.0)
+
+
+def tell_day(seed: int) -> tuple[list[str], list[Violation]]:
+    """Live one day again; its story, a line each, and what was wrong in the end."""
+    seen, wrong = live(draw(seed))
+    return seen.told, [Violation(name, sentence) for name, sentence in wrong]
+
+
+def _marks(deeds: tuple[Deed, ...]) -> Iterator[str]:
+    """What was drawn for a day. What befalls a request happens if somebody asks a recipient then."""
+    delivered = Counter((deed.producer, deed.event) for deed in deeds if deed.kind == "deliver")
+    if any(count > 1 for count in delivered.values()):
+        yield _AGAIN
+    for deed in deeds:
+        if deed.is_forged:
+            yield _FORGED
+        if deed.crash:
+            yield f"a crash at {deed.crash}"
+        if deed.kind in {"arrive", "rebuild"}:
+            yield _DEEDS[deed.kind]
+        for accident in deed.accidents:
+            if accident:
+                yield _ACCIDENTS[accident]
