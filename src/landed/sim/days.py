@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from landed.sim.ablations.deeds import _POINTS as POINTS
-from landed.sim.ablations.deeds import Deed, draw
+from landed.sim.ablations.deeds import POINTS, Deed, draw
 from landed.sim.ablations.shop import live
 from landed.sim.explore import Report, Violation
 

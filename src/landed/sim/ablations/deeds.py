@@ -109,7 +109,7 @@ def draw(seed: int) -> tuple[Deed, ...]:
 _ACCIDENTS: Final = ("", "", "lose", "drop", "late", "slow", "busy")
 """Befalling one request: nothing; its answer is lost; it is; it arrives after it was given up; it
 takes so long that it is given up, and is answered all the same; the recipient does not act now."""
-_POINTS: Final = ("KP-7", "KP-8", "KP-10", "KP-13", "KP-14", "KP-15", "KP-16", "KP-18", "KP-18")
+POINTS: Final = ("KP-7", "KP-8", "KP-10", "KP-13", "KP-14", "KP-15", "KP-16", "KP-18", "KP-18")
 """Where a worker may die; the boundary's crashes are shown with real processes elsewhere."""
 
 
@@ -131,4 +131,4 @@ def _invoice(rng: Random) -> str:
 def _with_crash(rng: Random, deed: Deed) -> Deed:
     if rng.random() < 0.7:
         return deed
-    return deed._replace(crash=rng.choice(_POINTS), passes=rng.randint(0, 1))
+    return deed._replace(crash=rng.choice(POINTS), passes=rng.randint(0, 1))

@@ -175,7 +175,14 @@ _NOTHING: Final[dict[str, object]] = {
 def _story(finding: Finding, invariant: str) -> list[str]:
     """The smallest world in about a dozen lines: what happened, what the log held, what is wrong."""
     history, plan = finding.history, finding.plan
-    history.entries = [entry for entry in history.entries if _is_told(entry)]
+    numbers = {request.number for requests in plan.callers for request in requests}
+    aside = {call.number for call in history.calls if call.request.number not in numbers}
+    history.entries = [
+        entry
+        for entry in history.entries
+        # What the world asks by itself at its end is not the story.
+        if _is_told(entry) and entry.fields.get("call") not in aside
+    ]
     lines = tell(history)
     if len(lines) > _LINES_MAX:
         half = _LINES_MAX // 2
