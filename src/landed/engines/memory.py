@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import count
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -35,11 +36,13 @@ _OVERHEAD: Final = 64
 """Encoded bytes of an event or a batch besides payloads, about; for page budgets."""
 _RECLAIM_SLICE: Final = 1_000
 """Batches dropped by one call, so that none of them is long."""
+_COUNT: Final = count()
+"""Tells logs apart that one process opens in one millisecond: a projection must notice a swap."""
 
 
 async def open_memory(*, limits: Limits, clock: Clock, note: Note = forget) -> Lane:
     """Open an empty log in memory. It is gone when the process is."""
-    store = MemoryStore(limits, log_id=UUID(int=clock.wall_ms()))
+    store = MemoryStore(limits, log_id=UUID(int=clock.wall_ms() << 32 | next(_COUNT)))
     lane = Lane(store, limits=limits, clock=clock, note=note)
     await lane.open()
     return lane

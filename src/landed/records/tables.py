@@ -9,7 +9,7 @@ are written against, and a test holds the two together.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -30,6 +30,11 @@ from sqlalchemy import (
 
 PREFIX: Final = "landed_"
 metadata: Final = MetaData()
+
+
+def _only(where: str) -> dict[str, Any]:
+    """The rows that a partial index holds, on both databases."""
+    return {"sqlite_where": text(where), "postgresql_where": text(where)}
 
 
 def _id(name: str, *, nullable: bool = False, primary_key: bool = False) -> Column[object]:
@@ -116,24 +121,17 @@ receipts: Final = Table(
 Index(
     PREFIX + "receipts_unsettled",
     receipts.c.received_at,
-    sqlite_where=text("settled_at IS NULL"),
-    postgresql_where=text("settled_at IS NULL"),
+    **_only("settled_at IS NULL"),
 )
 Index(
     PREFIX + "receipts_to_scrub",
     receipts.c.namespace,
     receipts.c.scrub_tier,
     receipts.c.settled_at,
-    sqlite_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
-    postgresql_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
+    **_only("settled_at IS NOT NULL AND scrub_tier < 2"),
 )
 # For events that prove what became of an effect: newest first, of one producer and type (RN-3).
-Index(
-    PREFIX + "receipts_evidence",
-    receipts.c.namespace,
-    receipts.c.type,
-    receipts.c.received_at,
-)
+Index(PREFIX + "receipts_evidence", receipts.c.namespace, receipts.c.type, receipts.c.received_at)
 
 payloads: Final = Table(
     PREFIX + "payloads",
@@ -198,8 +196,7 @@ quarantine: Final = Table(
 Index(
     PREFIX + "quarantine_open",
     quarantine.c.opened_at,
-    sqlite_where=text("decision = 'open'"),
-    postgresql_where=text("decision = 'open'"),
+    **_only("decision = 'open'"),
 )
 
 outbox: Final = Table(
@@ -235,8 +232,7 @@ Index(
     outbox.c.destination,
     outbox.c.order_key,
     outbox.c.order_seq,
-    sqlite_where=text("state IN ('queued','parked')"),
-    postgresql_where=text("state IN ('queued','parked')"),
+    **_only("state IN ('queued','parked')"),
 )
 Index(PREFIX + "outbox_cause", outbox.c.cause_id)
 
@@ -307,30 +303,26 @@ Index(
 Index(
     PREFIX + "effects_sending",
     effects.c.send_deadline,
-    sqlite_where=text("state = 'sending'"),
-    postgresql_where=text("state = 'sending'"),
+    **_only("state = 'sending'"),
 )
 Index(
     PREFIX + "effects_unknown",
     effects.c.recipient,
     effects.c.first_sight_at,
-    sqlite_where=text("state IN ('unknown','accepted')"),
-    postgresql_where=text("state IN ('unknown','accepted')"),
+    **_only("state IN ('unknown','accepted')"),
 )
 
 Index(
     PREFIX + "effects_deadline",
     effects.c.not_after,
-    sqlite_where=text("not_after IS NOT NULL AND state IN ('pending','retry','parked')"),
-    postgresql_where=text("not_after IS NOT NULL AND state IN ('pending','retry','parked')"),
+    **_only("not_after IS NOT NULL AND state IN ('pending','retry','parked')"),
 )
 Index(
     PREFIX + "effects_to_scrub",
     effects.c.recipient,
     effects.c.scrub_tier,
     effects.c.settled_at,
-    sqlite_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
-    postgresql_where=text("settled_at IS NOT NULL AND scrub_tier < 2"),
+    **_only("settled_at IS NOT NULL AND scrub_tier < 2"),
 )
 
 effect_causes: Final = Table(
@@ -450,8 +442,7 @@ Index(
     reviews.c.kind,
     reviews.c.subject_id,
     unique=True,
-    sqlite_where=text("state = 'open'"),
-    postgresql_where=text("state = 'open'"),
+    **_only("state = 'open'"),
 )
 
 alerts: Final = Table(
