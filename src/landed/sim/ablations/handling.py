@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from sqlalchemy import func, update
+
 from landed.deliveries import verify
 from landed.deliveries.classify import IgnoredEvent, QuarantinedEvent
 from landed.effects import doubt, transitions
@@ -16,9 +18,9 @@ from landed.effects.state import Finality
 from landed.effects.transitions import TABLE, Happening
 from landed.errors import PayloadMismatchError
 from landed.fingerprint import Fingerprint, keyed_digest
-from landed.intake import admission
+from landed.intake import admission, groups
 from landed.intake.groups import Groups, keep_all
-from landed.records import attempts, effects, outbox, rebuild, receipts, reviews
+from landed.records import attempts, effects, outbox, rebuild, receipts, reviews, tables
 from landed.records.session import Books, transact
 from landed.relay.port import NotHanded, Taken
 from landed.relay.relay import Relay
@@ -95,6 +97,24 @@ def delivery_is_the_identity(swap: Swap) -> None:
         return keyed_digest(self.digest_key, *(part.encode() for part in (*parts, *more)))
 
     swap(Books, "identity_digest", unique)
+
+
+@_rule(
+    rule="The identity of an event is kept for longer than it may come again",
+    source="RT-1, I-10; Retain enough evidence to recover",
+    patch="what identifies an event is deleted after half a minute",
+    caught_by="an_acknowledged_event_is_handled_once",
+)
+def identity_deleted_early(swap: Swap) -> None:
+    keep = receipts.keep
+
+    def forgetting(conn: Any, books: Any, arrivals: Any) -> Any:
+        rows = tables.receipts
+        old = rows.c.received_at < books.now_us() - 30_000_000
+        conn.execute(update(rows).where(old).values(identity_digest=func.randomblob(32)))
+        return keep(conn, books, arrivals)
+
+    swap(groups, "keep", forgetting)
 
 
 @_rule(
@@ -302,6 +322,32 @@ def fence_not_sent(swap: Swap) -> None:
     swap(attempt, "headers_of", unfenced)
 
 
+@_rule(
+    rule="An attempt is durable before its first byte leaves",
+    source="AT-1, KP-14 to KP-18; Crash … before the sender sees a response",
+    patch="the attempt is written together with its answer",
+    caught_by="an_effect_acts_at_most_once",
+)
+def sent_before_it_is_begun(swap: Swap) -> None:
+    begin_all, end_all = attempts.begin_all, attempts.end_all
+
+    def begins_nothing(conn: Any, *args: Any, **rest: Any) -> Any:
+        nested = conn.begin_nested()
+        begun = begin_all(conn, *args, **rest)
+        nested.rollback()
+        return begun
+
+    def begins_and_ends(conn: Any, books: Any, answered: Any) -> Any:
+        for one in answered:
+            fresh = effects.view(conn, one.effect.effect_id)
+            assert fresh is not None
+            begin_all(conn, books, [(fresh, one.contract)], worker="late")
+        return end_all(conn, books, answered)
+
+    swap(attempts, "begin_all", begins_nothing)
+    swap(attempts, "end_all", begins_and_ends)
+
+
 # --- the relay and the schedule
 
 
@@ -339,6 +385,7 @@ HANDLING: Final[tuple[Ablation, ...]] = (
     acknowledged_before_commit,
     receipt_without_outbox,
     delivery_is_the_identity,
+    identity_deleted_early,
     identity_without_producer,
     repeats_not_compared,
     unsupported_is_ignored,
@@ -351,6 +398,7 @@ HANDLING: Final[tuple[Ablation, ...]] = (
     resent_regardless,
     absence_is_proof,
     abandoned_is_retried,
+    sent_before_it_is_begun,
     late_answer_dropped,
     fence_not_sent,
     handed_on_without_proof,
