@@ -194,10 +194,17 @@ def _story(finding: Finding, invariant: str) -> list[str]:
         ", ".join(f"{number} {thing}" + "s" * (number != 1) for number, thing in counts),
         *lines,
         "the log at the end",
-        *(f"  {line}" for line in tell_log(history) or ["nothing"]),
+        *(f"  {line}" for line in _log_of(finding) or ["nothing"]),
         f"wrong: {invariant.replace('_', ' ')}",
         f"  {wrong}",
     ]
+
+
+def _log_of(finding: Finding) -> list[str]:
+    """What the log held of the requests that the story is about."""
+    requests = [request for callers in finding.plan.callers for request in callers]
+    ids = {str(request.event_id)[:8] for request in requests}
+    return [line for line in tell_log(finding.history) if any(one in line for one in ids)]
 
 
 def _is_told(entry: Entry) -> bool:
