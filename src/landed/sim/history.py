@@ -104,14 +104,22 @@ class Truth:
 
     batches: dict[AggregateKey, tuple[Batch, ...]] = field(default_factory=dict)
     feed: tuple[FeedEntry, ...] = ()
+    _known: dict[tuple[AggregateKey, UUID], tuple[tuple[Batch, ...], dict[int, list[Batch]]]] = (
+        field(default_factory=dict)
+    )
 
     def fleets(self, key: AggregateKey, client_id: UUID) -> dict[int, list[Batch]]:
         """The batches of one client on one aggregate, by the event ids they carry."""
+        batches = self.batches.get(key, ())
+        known = self._known.get((key, client_id))
+        if known is not None and known[0] is batches:
+            return known[1]
         by_id: dict[int, list[Batch]] = {}
-        for batch in self.batches.get(key, ()):
+        for batch in batches:
             if batch.client_id == client_id:
                 for number in {event.event_id.int for event in batch.events if event.event_id}:
                     by_id.setdefault(number, []).append(batch)
+        self._known[key, client_id] = batches, by_id
         return by_id
 
 
