@@ -67,3 +67,18 @@ def postgres_url(postgres_cluster: postgres.Cluster) -> Iterator[str]:
 def postgres_place(postgres_cluster: postgres.Cluster) -> Place:
     """The same server, with room for logs."""
     return Place.on(postgres_cluster)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the counts that tests tell of themselves: ``request.node.user_properties``, "told"."""
+    told = [
+        (report.nodeid, text)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, text in getattr(report, "user_properties", ())
+        if name == "told" and report.when == "call"
+    ]
+    if told:
+        terminalreporter.section("what was counted")
+    for nodeid, text in told:
+        terminalreporter.line(f"{nodeid.rpartition('::')[2]}: {text}")

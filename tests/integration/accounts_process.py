@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -19,10 +20,12 @@ class Process:
     """A ``landed`` command that says where it listens, and is gone when the block ends."""
 
     def __init__(self, *arguments: str, ready: str, cwd: Path | None = None, **environment: str):
+        # To a file: a pipe that nobody reads would hold up a process that has much to complain about.
+        self._errors = tempfile.TemporaryFile("a+")  # noqa: SIM115  # closed at the end of the block
         self.process = subprocess.Popen(
             [sys.executable, "-m", "landed", *arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             cwd=cwd,
             env={**os.environ, **environment},
@@ -31,20 +34,27 @@ class Process:
         self.line = self.process.stdout.readline().rstrip("\n")
         if not self.line.startswith(ready):
             self.process.kill()
-            raise AssertionError(f"not ready: {self.line!r} {self.process.communicate()[1]!r}")
+            self.process.communicate(timeout=READY_S)
+            raise AssertionError(f"not ready: {self.line!r} {self.errors()!r}")
         self.url = "http://" + self.line.rpartition("http://")[2]
         self.port = int(self.url.rpartition(":")[2])
+
+    def errors(self) -> str:
+        """What it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Ask it to end. Returns its exit code and what it wrote to standard error."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=READY_S)
-        return self.process.returncode, errors
+        self.process.communicate(timeout=READY_S)
+        return self.process.returncode, self.errors()
 
     def kill(self) -> None:
         """As the power would."""
         self.process.kill()
         self.process.communicate(timeout=READY_S)
+        self._errors.close()
 
     def __enter__(self) -> Self:
         return self
@@ -52,9 +62,9 @@ class Process:
     def __exit__(self, *_error: object) -> None:
         if self.process.poll() is None:
             self.kill()
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
 
 
 def replica(log_port: int, name: str, *flags: str, projection: str = "memory") -> Process:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -21,13 +22,15 @@ class Serving:
     """One run of the process, from its first line to its exit code."""
 
     def __init__(self, engine: str, *flags: str, environment: Mapping[str, str] | None = None):
+        # To a file: a pipe that nobody reads would hold up a process that has much to complain about.
+        self._errors = tempfile.TemporaryFile("a+")  # noqa: SIM115  # closed at the end of the block
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "landed", "serve", "--engine", engine),
                 *("--listen", "127.0.0.1:0", *flags),
             ],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             env={**os.environ, **(environment or {})},
         )
@@ -35,7 +38,8 @@ class Serving:
         line = self.process.stdout.readline()
         if not line.startswith("landed: listening on 127.0.0.1:"):
             self.process.kill()
-            raise AssertionError(f"not ready: {line!r} {self.process.communicate()[1]!r}")
+            self.process.communicate(timeout=READY_S)
+            raise AssertionError(f"not ready: {line!r} {self.errors()!r}")
         self.port = int(line.rpartition(":")[2])
         self.admin = 0
         if "--admin" in flags:
@@ -56,12 +60,18 @@ class Serving:
         """As the power would: SIGKILL, nothing is said goodbye to."""
         self.process.kill()
         self.process.communicate(timeout=READY_S)
+        self._errors.close()
+
+    def errors(self) -> str:
+        """What it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Ask it to end. Returns its exit code and what it wrote to standard error."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=READY_S)
-        return self.process.returncode, errors
+        self.process.communicate(timeout=READY_S)
+        return self.process.returncode, self.errors()
 
     def __enter__(self) -> Self:
         return self
@@ -72,6 +82,7 @@ class Serving:
         assert self.process.stdout is not None
         if not self.process.stdout.closed:
             self.process.communicate(timeout=READY_S)
+        self._errors.close()
 
 
 @contextmanager

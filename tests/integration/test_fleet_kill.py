@@ -11,7 +11,6 @@ import asyncio
 import random
 import resource
 import signal
-import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -120,20 +119,11 @@ class Fleet:
 
     async def _serve(self) -> None:
         self.server = await asyncio.to_thread(Serving, f"sqlite:///{self.path}")
-        self._drain(self.server)
         self._proxy.target = self.server.port
 
     async def _replica(self, number: int) -> Process:
         port = self._proxy.port
-        started = await asyncio.to_thread(replica, port, f"replica-{number}", *POLICY)
-        self._drain(started)
-        return started
-
-    def _drain(self, started: Serving | Process) -> None:
-        """Read what it complains of, there is much of it: a full pipe would hold it up."""
-        errors = started.process.stderr
-        assert errors is not None
-        threading.Thread(target=lambda: [*errors], daemon=True).start()
+        return await asyncio.to_thread(replica, port, f"replica-{number}", *POLICY)
 
     async def suffer(self, blow: str, rng: random.Random) -> None:
         """One blow, and what makes up for it."""
