@@ -53,12 +53,12 @@ def signature_not_compared(swap: Swap) -> None:
 )
 def acknowledged_before_commit(swap: Swap) -> None:
     keep = Groups._transact
-    waiting: list[Any] = []
 
     class _Undo(Exception):  # noqa: N818  # not an error: the way out of a transaction
         pass
 
     def later(self: Any, group: Any) -> Any:
+        waiting = self.__dict__.setdefault("waiting", [])  # gone with the process
         if waiting:
             keep(self, waiting.pop())
         waiting.append(group)
