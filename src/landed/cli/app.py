@@ -14,6 +14,7 @@ import typer
 
 from landed import __version__
 from landed.cli.accounts import accounts
+from landed.cli.copy import copy
 from landed.cli.demo import demo
 from landed.cli.doctor import doctor
 from landed.cli.explain import explain
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 
 app.command()(accounts)
+app.command()(copy)
 app.command()(demo)
 app.command()(doctor)
 app.command()(explain)

@@ -26,6 +26,9 @@ from landed.postgres.faults import Phase, storage_error
 TIMELINE: Final = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 """SQL: the timeline that this primary writes."""
 
+UNFINISHED: Final = "unfinished copy"
+"""In place of a cluster: ``landed copy`` is not through, and these tables are no log yet."""
+
 _LOCK_KEY: Final = 0x6C64_6C6F_6770_6C61
 """Of the lock that whoever looks after the place takes."""
 _FOUND: Final = (
@@ -57,8 +60,8 @@ def settle_place(connection: psycopg.Connection[Any], limits: Limits) -> LogIden
     Transaction: the row, and the new shift, or nothing.
 
     Raises:
-        StorageForeignError: another shard count or routing rule (log rule G3), or a log that has
-            used up its positions.
+        StorageForeignError: another shard count or routing rule (log rule G3), an unfinished copy,
+            or a log that has used up its positions.
         StorageError: the database failed.
     """
     try:
@@ -70,6 +73,7 @@ def settle_place(connection: psycopg.Connection[Any], limits: Limits) -> LogIden
             row = connection.execute(_FOUND).fetchone()
             found = None if row is None else _Found._make(row)
             if found is not None:
+                _check_finished(found)
                 _check_frozen(found, limits)
             now = connection.execute(_NOW).fetchone()
             assert now is not None
@@ -116,6 +120,14 @@ def _cluster(connection: psycopg.Connection[Any]) -> str:
     if row is None:
         raise StorageError("the server did not say which cluster it is")
     return str(row[0])
+
+
+def _check_finished(found: _Found) -> None:
+    if found.cluster == UNFINISHED:
+        raise StorageForeignError(
+            f"here lies an unfinished copy of log {found.log_id}: run `landed copy` again to its "
+            "end, or drop its tables"
+        )
 
 
 def _check_frozen(found: _Found, limits: Limits) -> None:

@@ -93,7 +93,7 @@ def entries_of(group: Sequence[Staged], numbers: dict[bytes, int]) -> list[bytes
             high,
             0 if body is None else len(body),
         )
-        rows.append((*fields, _entry_check(fields, client, user, body)))
+        rows.append((*fields, entry_check(fields, client, user, body)))
         clients.append(client)
         users.append(user)
         bodies.append(body)
@@ -185,7 +185,7 @@ def entry_of(row: Sequence[Any]) -> Entry:
         client = row[13].bytes
         user = None if row[14] is None else row[14].bytes
         body = row[15]
-        if _entry_check(row[:12], client, user, body) != row[12]:
+        if entry_check(row[:12], client, user, body) != row[12]:
             raise StorageDamagedError(_damaged(f"the entry at position {row[0]}"))
         kind = FeedKind(row[2])
         batch = None
@@ -208,9 +208,10 @@ def _flags(head: Head) -> int:
     )
 
 
-def _entry_check(
+def entry_check(
     fields: Sequence[int], client: bytes, user: bytes | None, body: bytes | None
 ) -> int:
+    """The checksum of an entry. ``fields``: the columns before ``row_check``, in their order."""
     packed = _ENTRY.pack(
         *fields[:10], 0 if body is None else 1, client, user is not None, user or _NOBODY
     )

@@ -23,7 +23,7 @@ CLIENT, USER = UUID(int=7), UUID(int=8)
 def entry(**changes: object) -> tuple[object, ...]:
     body = encode_events((Event.new(1, b"v", client_seq=5, event_id=None),))
     fields = (9, 3, 1, 0, 1, 4, 4, 1, 1_000, 5 - 2**63, 5 - 2**63, len(body))
-    check = row._entry_check(fields, CLIENT.bytes, USER.bytes, body)
+    check = row.entry_check(fields, CLIENT.bytes, USER.bytes, body)
     made = dict(zip(ENTRY_COLUMNS, (*fields, check, CLIENT, USER, body), strict=True))
     return tuple({**made, **changes}.values())
 

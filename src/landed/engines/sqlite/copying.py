@@ -1,0 +1,351 @@
+"""The log in one file, as one side of a copy. See ``engines/copying.py``.
+
+A copy is made in a file of its own beside its place and moved there when it is whole, so no engine
+ever finds half of one.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from heapq import merge
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from landed.engines.copying import Entry, Frozen, HeadOf, Mark, same_log
+from landed.engines.port import LogIdentity
+from landed.engines.sqlite.append import (
+    INSERT_ENTRY,
+    INSERT_HEAD,
+    UPDATE_META,
+    UPSERT_MARK,
+    Transaction,
+)
+from landed.engines.sqlite.file import (
+    check_header,
+    connect,
+    create,
+    heads_until,
+    read_meta,
+    resolve,
+    translated,
+)
+from landed.engines.sqlite.lock import FileLock
+from landed.engines.sqlite.recovered import check_recovered
+from landed.engines.sqlite.row import (
+    ENTRY_COLUMNS,
+    ENTRY_WIDTH,
+    HEAD_COLUMNS,
+    HeadRow,
+    check_body,
+    entry_of,
+    entry_row,
+    head_of,
+    head_row,
+    mark_of,
+    mark_row,
+    meta_row,
+    pair_of,
+)
+from landed.engines.sqlite.row import Entry as EntryRow
+from landed.engines.sqlite.schema import ANCHOR_EVERY, HEADS_UNTIL
+from landed.engines.sqlite.tail import replay
+from landed.errors import ConfigurationError, StorageDamagedError, StorageError
+from landed.ids import AggregateKey
+from landed.limits import Limits
+from landed.log import FeedKind, Life
+
+SUFFIX: Final = ".copying"
+"""Of the file that a copy is made in."""
+_CACHE_KIB: Final = 16_384
+_ALLOWED: Final = 2 | 4
+"""Of an entry's flags: allow_recreate and allow_continuation."""
+_STOP_IT: Final = "stop that process first"
+
+_ENTRIES: Final = f"SELECT {ENTRY_COLUMNS}, body FROM entries WHERE position > ? ORDER BY position"
+_HEADS: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates ORDER BY number"
+_MARKS: Final = "SELECT pair, mark, row_check FROM marks ORDER BY pair"
+_STATE: Final = "SELECT life, incarnation, floor FROM aggregates WHERE number = ?"
+_DEAD: Final = (
+    "DELETE FROM entries WHERE kind = 1 AND NOT EXISTS (SELECT 1 FROM aggregates AS a "
+    "WHERE a.number = entries.aggregate AND a.life = 1 "
+    "AND a.incarnation = entries.incarnation AND a.floor <= entries.version)"
+)
+_ANCHORS: Final = (
+    "INSERT INTO anchors SELECT aggregate, incarnation, version, position FROM entries "
+    f"WHERE kind = 1 AND version % {ANCHOR_EVERY} = 0 ORDER BY aggregate, incarnation, version"
+)
+
+
+class FilePlace:
+    """A log file's records, read in order on one connection."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._owed: dict[int, HeadRow] = {}
+        """Heads that are newer than their rows."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return str(self._path)
+
+    def entries(self, after: int) -> Iterator[Entry]:
+        """See ``Place.entries``."""
+        for row in self._rows(_ENTRIES, (after,)):
+            entry = entry_of(row)
+            is_batch = entry.kind == FeedKind.WRITTEN
+            if not is_batch or self._is_readable(entry):
+                body = check_body(entry, row[ENTRY_WIDTH]) if is_batch else None
+                yield Entry(
+                    entry.position,
+                    entry.aggregate,
+                    entry.kind,
+                    entry.flags & _ALLOWED,
+                    entry.incarnation,
+                    entry.version,
+                    entry.event_seq,
+                    entry.event_count,
+                    entry.server_ms,
+                    entry.min_seq,
+                    entry.max_seq,
+                    entry.client,
+                    entry.user,
+                    body,
+                    entry.previous,
+                )
+
+    def heads(self) -> Iterator[HeadOf]:
+        """See ``Place.heads``."""
+        for row in self._head_rows():
+            yield HeadOf(row.number, row.key.packed, row.head, row.last_position)
+
+    def marks(self) -> Iterator[Mark]:
+        """See ``Place.marks``. A head's own mark holds, whatever the table says of its pair."""
+        own = (
+            (pair_of(row.number, row.mark_client), 0, row.mark, row.mark_client)
+            for row in self._head_rows()
+            if row.mark_client is not None
+        )
+        others = ((row[0], 1, mark_of(row), bytes(row[0][8:])) for row in self._rows(_MARKS))
+        previous = b""
+        for pair, _, mark, client in merge(own, others):
+            if pair != previous and mark:
+                yield Mark(int.from_bytes(pair[:8]), client, mark)
+            previous = pair
+
+    def _head_rows(self) -> Iterator[HeadRow]:
+        for row in self._rows(_HEADS):
+            stored = head_of(row)
+            yield self._owed.get(stored.number, stored)
+
+    def _is_readable(self, entry: EntryRow) -> bool:
+        owed = self._owed.get(entry.aggregate)
+        if owed is not None:
+            life, incarnation, floor = owed.head.life, owed.head.incarnation, owed.head.floor
+        else:
+            row = self._connection.execute(_STATE, (entry.aggregate,)).fetchone()
+            if row is None:
+                raise StorageDamagedError(f"the head of aggregate number {entry.aggregate} is gone")
+            life, incarnation, floor = row
+        return bool(
+            life == Life.LIVE and incarnation == entry.incarnation and floor <= entry.version
+        )
+
+    def _rows(self, query: str, values: tuple[int, ...] = ()) -> Iterator[Any]:
+        try:
+            yield from self._connection.execute(query, values)
+        except sqlite3.Error as error:
+            raise translated(error, f"cannot read {self._path}") from error
+
+
+class FileSource(FilePlace):
+    """A closed log file. Its lock is held until ``close``, so no engine opens it meanwhile."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open it, changing nothing.
+
+        Raises:
+            ConfigurationError: there is no log at this path.
+            StorageInUseError: a process has it open.
+            StorageForeignError, StorageDamagedError: as for opening it.
+        """
+        real = resolve(path)
+        if not real.exists():
+            raise ConfigurationError(f"there is no log at {real}")
+        self._lock = FileLock(real, advice=_STOP_IT)
+        self._lock.take()
+        try:
+            super().__init__(real, _opened(real))
+            self._settings = read_meta(self._connection, real)
+            owed = replay(self._connection, heads_until(self._connection, self._settings))
+            self._owed = {row.number: row for row in owed.values()}
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def identity(self) -> LogIdentity:
+        """Which log it is."""
+        return _identity_of(self._settings)
+
+    @property
+    def frozen(self) -> Frozen:
+        """What its keys were placed by."""
+        return Frozen(int(self._settings["num_shards"]), self._settings["routing_rule"])
+
+    def count(self) -> int:
+        """Records, about: a pair's mark may stand in its head."""
+        tables = ("entries", "aggregates", "marks")
+        return sum(next(self._rows(f"SELECT count(*) FROM {table}"))[0] for table in tables)
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        self._connection.close()
+        self._lock.release()
+
+
+class FileTarget(FilePlace):
+    """A log file that is being made. The lock of its place is held until ``close``."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Look whether a log can be made there; nothing is made before ``begin``.
+
+        Raises:
+            ConfigurationError: there is a file already, or no file can be there.
+            StorageInUseError: another copy is being made there.
+        """
+        real = resolve(path)
+        self._lock = FileLock(real, advice=_STOP_IT)
+        self._lock.take()
+        self._draft = real.with_name(real.name + SUFFIX)
+        for found in (real, real.with_name(real.name + "-wal")):
+            if found.exists():
+                self._lock.release()
+                raise ConfigurationError(
+                    f"{found} is there already, and nothing is copied over a log: name another file"
+                )
+        super().__init__(real, sqlite3.connect(":memory:"))
+
+    def begin(self, identity: LogIdentity, frozen: Frozen) -> int:
+        """See ``Target.begin``."""
+        limits = Limits(num_shards=frozen.num_shards, routing_rule=frozen.routing_rule)
+        if not check_header(self._draft):
+            create(self._draft, limits)
+        check_recovered(self._draft)
+        self._connection.close()
+        self._connection = connect(self._draft, cache_kib=_CACHE_KIB, is_writer=True)
+        (position,) = next(self._rows("SELECT max(position) FROM entries"))
+        if position is not None:
+            same_log(_identity_of(read_meta(self._connection, self._draft)), identity, self.name)
+            return int(position)
+        with Transaction(self._connection):
+            self._set("log_id", str(identity.log_id))
+            self._set("restore_epoch", str(identity.restore_epoch))
+            self._set("num_shards", str(frozen.num_shards))
+            self._set("routing_rule", frozen.routing_rule)
+        return 0
+
+    def add_entries(self, entries: list[Entry]) -> None:
+        """See ``Target.add_entries``."""
+        self._insert(INSERT_ENTRY, [_entry_row(entry) for entry in entries])
+
+    def forget_heads(self) -> None:
+        """See ``Target.forget_heads``."""
+        with Transaction(self._connection):
+            for table in ("aggregates", "marks", "anchors"):
+                self._connection.execute(f"DELETE FROM {table}")
+
+    def add_heads(self, heads: list[HeadOf]) -> None:
+        """See ``Target.add_heads``. Marks all go into their table; the next write moves its own."""
+        rows = [
+            HeadRow(h.number, AggregateKey.from_packed(h.key), h.head, h.last_position, None, 0)
+            for h in heads
+        ]
+        self._insert(INSERT_HEAD, [head_row(row) for row in rows])
+
+    def add_marks(self, marks: list[Mark]) -> None:
+        """See ``Target.add_marks``."""
+        self._insert(
+            UPSERT_MARK, [mark_row(pair_of(mark.number, mark.client), mark.mark) for mark in marks]
+        )
+
+    def tidy(self) -> None:
+        """See ``Target.tidy``."""
+        with Transaction(self._connection):
+            self._connection.execute(_DEAD)
+
+    def publish(self) -> LogIdentity:
+        """See ``Target.publish``. The file is moved to its place when everything is flushed."""
+        identity = _identity_of(read_meta(self._connection, self._draft))
+        identity = identity._replace(restore_epoch=identity.restore_epoch + 1)
+        with Transaction(self._connection):
+            self._connection.execute("DELETE FROM anchors")
+            self._connection.execute(_ANCHORS)
+            (newest,) = next(self._rows("SELECT coalesce(max(position), 0) FROM entries"))
+            self._set(HEADS_UNTIL, str(newest))
+            self._set("restore_epoch", str(identity.restore_epoch))
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._connection.close()
+            if self._draft.with_name(self._draft.name + "-wal").exists():
+                raise StorageError(f"{self._draft} cannot be made whole: run this again")
+            self._draft.rename(self._path)
+            descriptor = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except sqlite3.Error as error:
+            raise translated(error, f"cannot finish {self._draft}") from error
+        except OSError as error:
+            raise StorageError(f"cannot finish {self._draft}: {error.strerror}") from error
+        return identity
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._lock.release()
+
+    def _insert(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        with Transaction(self._connection):
+            self._connection.executemany(statement, rows)
+
+    def _set(self, name: str, value: str) -> None:
+        name, value, row_check = meta_row(name, value)
+        self._connection.execute(UPDATE_META, (value, row_check, name))
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    if not check_header(path):
+        raise ConfigurationError(f"{path} is empty")
+    check_recovered(path)
+    return connect(path, cache_kib=_CACHE_KIB)
+
+
+def _identity_of(settings: dict[str, str]) -> LogIdentity:
+    return LogIdentity(UUID(settings["log_id"]), int(settings["restore_epoch"]))
+
+
+def _entry_row(entry: Entry) -> tuple[Any, ...]:
+    return entry_row(
+        entry.position,
+        entry.number,
+        entry.kind,
+        entry.incarnation,
+        entry.version,
+        entry.event_seq,
+        entry.event_count,
+        entry.previous,
+        entry.client,
+        entry.user,
+        entry.server_ms,
+        allowed=entry.flags,
+        seqs=(entry.min_seq, entry.max_seq),
+        body=entry.body or b"",
+    )
