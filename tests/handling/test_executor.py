@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections import deque
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from landed.clock import SystemClock
-from landed.effects.answer import NotSent
+from landed.effects.answer import Ambiguous, InFlight, NotExecuted, NotSent, Success
 from landed.effects.state import State
 from landed.records import attempts as attempt_records
 from landed.records import effects, schedule
@@ -50,6 +51,34 @@ async def test_the_bytes_and_the_key_are_those_on_record_in_every_attempt(ledger
             assert {(key, body) for key, _, body in far.requests} == {
                 (str(effect.idempotency_key), effect.payload)
             }
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (Success(b"ok", recipient_ref="ch\0\ud800"), State.CONFIRMED),
+        (Success(b"ok", code="2\x0000"), State.CONFIRMED),
+        (Ambiguous("reset\0"), State.UNKNOWN),
+        (Ambiguous("reset\ud800"), State.UNKNOWN),
+        (Success("text"), State.UNKNOWN),
+        (NotExecuted(retry_after_s=math.inf), State.RETRY),
+        (NotExecuted(retry_after_s=math.nan), State.RETRY),
+        (NotExecuted(retry_after_s=1e20), State.RETRY),
+        (InFlight(retry_after_s=1e20), State.UNKNOWN),
+        (ValueError("\0\ud800"), State.UNKNOWN),
+    ],
+)
+async def test_an_answer_that_no_database_could_hold_is_kept_all_the_same(ledger_db, answer, state):
+    async def send(_call):
+        if isinstance(answer, ValueError):
+            raise answer
+        return answer
+
+    async with works.acme(ledger_db, send=send) as acme:
+        effect_id = acme.ask("k1")
+        await acme.executor.run_once()
+        assert acme.see(effect_id).state is state
+        assert [row.ended_at is None for row in acme.attempts(effect_id)] == [False]
 
 
 @pytest.mark.scenario("AS-57", "AS-59", "AS-60", "AS-61")

@@ -369,6 +369,20 @@ def test_a_handler_that_always_fails_is_set_aside_with_review_and_alert(ledger_d
         assert made.billed() == {"good": 1200}
 
 
+@pytest.mark.scenario("QU-8")
+def test_a_failure_whose_text_no_database_could_hold_is_counted_and_set_aside(ledger_db: LedgerDb):
+    def handler(tx, event):
+        raise ValueError("no customer '\0\ud800'")
+
+    with shop(ledger_db, handler) as made:
+        made.receive("bad")
+        for _ in range(QUICK.tries_max):
+            assert work(made) == 1
+        assert row_of(made).state == "parked"
+        assert row_of(made).last_error == "handler_poison: ValueError: no customer '??'"
+        assert open_kinds(made) == ["handler_poison"]
+
+
 def mismatching(made: Shop, tx: Any, event: Any) -> None:
     bill_row(tx, event)
     tx.request(made.collect, "known", Charge("i1", 1300))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from landed.effects.answer import Success
+from landed.effects.answer import Inconclusive, Present, Success
 from landed.effects.contract import Ambiguity, Expiry, Lookup
 from landed.effects.order import OrderPolicy
 from landed.effects.state import Finality, State
@@ -354,6 +354,31 @@ async def test_an_event_of_the_recipient_settles_a_doubt_without_a_call(ledger_d
             assert [row.method for row in acme.questions(effect_id)] == ["event"]
             assert acme.see(other).state is State.UNKNOWN, "another producer proves nothing"
             assert far.lookups == ["k2"]
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (Present(b"ok", recipient_ref="ch\0\ud800"), State.CONFIRMED),
+        (Present("text"), State.UNKNOWN),
+        (Inconclusive("\0\ud800"), State.UNKNOWN),
+        (ValueError("\0\ud800"), State.UNKNOWN),
+    ],
+)
+async def test_what_a_lookup_says_is_kept_though_no_database_could_hold_it(ledger_db, found, state):
+    async def look(_ask):
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    with far_side(faults=deque(["lose"])) as far:
+        async with works.acme(ledger_db, far, contract=lives.LOOKUP_ONLY) as acme:
+            acme.collect.looker = look
+            effect_id = acme.ask("k1")
+            await acme.executor.run_once()
+            await acme.reconciler.run_once()
+            assert acme.see(effect_id).state is state
+            assert len(acme.questions(effect_id)) == 1
 
 
 @pytest.mark.scenario("AS-70")

@@ -26,9 +26,10 @@ from landed.deliveries.event import Event, Rejected, Verified
 from landed.deliveries.producer import PayloadPolicy, Producer
 from landed.deliveries.verify import Ed25519Check, verify
 from landed.fingerprint import RAW, Fingerprint, fingerprint_raw
-from landed.intake.reading import Headers, is_storable, read_events
+from landed.intake.reading import Headers, read_events
 from landed.records.origins import LIVE
 from landed.records.receipts import Arrival
+from landed.records.texts import is_storable, storable
 from landed.registry import Registry
 
 KEPT_HEADERS: Final = frozenset({"content-type", "webhook-id", "webhook-timestamp", "user-agent"})
@@ -228,15 +229,11 @@ def _plain(disposition: Disposition) -> Disposition:
     """Keep what a user's check said, in characters that a database can hold."""
     match disposition:
         case QuarantinedEvent(reason=reason, detail=detail):
-            return QuarantinedEvent(reason, _storable(detail))
+            return QuarantinedEvent(reason, storable(detail))
         case IgnoredEvent(reason=reason):
-            return IgnoredEvent(_storable(reason))
+            return IgnoredEvent(storable(reason))
         case _:
             return disposition
-
-
-def _storable(text: str) -> str:
-    return text.encode(errors="replace").decode().replace("\0", "?")
 
 
 def _limit(producer: Producer) -> str:

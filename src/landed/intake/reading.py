@@ -15,6 +15,7 @@ from landed.deliveries.event import Event, IdentityRule, Rejected
 from landed.deliveries.producer import Producer
 from landed.deliveries.verify import StandardWebhooks
 from landed.fingerprint import NotExactError, parse_json
+from landed.records.texts import is_storable
 
 Headers = Mapping[str, Sequence[str]]
 """By lower-case name, every line of each."""
@@ -46,15 +47,6 @@ def read_events(producer: Producer, headers: Headers, body: bytes) -> tuple[Even
         if not all(map(is_storable, _texts(found))):
             return _bad("an attribute holds a character that no text has")
     return events
-
-
-def is_storable(text: str) -> bool:
-    """Say whether both databases can hold a text: Unicode, without the null character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
 
 
 def _texts(event: Event) -> list[str]:

@@ -14,6 +14,7 @@ from landed.records import schedule
 from landed.records.prepared import BYTES, ID, NUMBER, TEXT, Each, Prepared
 from landed.records.session import Books, is_postgres
 from landed.records.tables import order_heads, outbox
+from landed.records.texts import storable
 
 OUTBOX = "outbox"
 """The schedule's word for an outbox row as a subject."""
@@ -228,7 +229,7 @@ def note_failure(conn: Connection, outbox_id: UUID, error: str, *, is_counted: b
     conn.execute(
         update(outbox)
         .where(outbox.c.outbox_id == outbox_id, outbox.c.state == "queued")
-        .values(tries=outbox.c.tries + int(is_counted), last_error=error[:1000])
+        .values(tries=outbox.c.tries + int(is_counted), last_error=storable(error[:1000]))
     )
 
 
@@ -290,7 +291,7 @@ def _set_state(
     """Compare and set. Nothing leaves ``done`` or ``cancelled``."""
     values: dict[str, object] = {"state": to}
     if error is not None:
-        values["last_error"] = error[:1000]
+        values["last_error"] = storable(error[:1000])
     if tries is not None:
         values["tries"] = tries
     result = conn.execute(

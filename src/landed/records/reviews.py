@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from landed.records import outbox
 from landed.records.session import Books, is_postgres
 from landed.records.tables import alerts, reviews
+from landed.records.texts import storable
 
 ALERT_LANE = "alert"
 
@@ -47,7 +48,7 @@ def open_review(conn: Connection, books: Books, review: Review) -> bool:
             subject_id=review.subject_id,
             severity=review.severity,
             owner=review.owner,
-            note=review.note[:2000],
+            note=storable(review.note[:2000]),
             opened_at=at,
         )
         .on_conflict_do_nothing()

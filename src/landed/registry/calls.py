@@ -6,6 +6,7 @@ the key or the bytes (rule PY-3).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -135,6 +136,6 @@ class SealAsk:
 
 def _seconds(text: str | None) -> float | None:
     """Seconds of a Retry-After; a date is left to the ordinary delay."""
-    if text is None or not text.strip().isdigit():
+    if text is None or re.fullmatch(r"\s*[0-9]{1,18}\s*", text) is None:
         return None
-    return float(min(int(text.strip()), 86_400))
+    return float(text)

@@ -28,7 +28,7 @@ from landed.effects.headers import FenceText, expires_text, fence_text
 from landed.effects.state import Method, State
 from landed.errors import StorageError
 from landed.records import attempts, reconcile
-from landed.records.answers import outcome_of
+from landed.records.answers import kept, outcome_of
 from landed.records.attempts import Begun, Ended, NotBegun
 from landed.records.effects import EffectView, view
 from landed.records.tables import attempts as attempt_rows
@@ -167,11 +167,14 @@ class Attempts:
                 raise
             return Ambiguous("the sender was cancelled")
         except Exception as e:  # noqa: BLE001  # nobody thought of it: so nobody knows (AS-58)
-            return Ambiguous(f"{type(e).__name__}: {e}"[:500])
+            return kept(Ambiguous(f"{type(e).__name__}: {e}"[:500]))
         self._desk.crash_point("KP-18")
         if not isinstance(answer, AttemptAnswer) or isinstance(answer, Abandoned):
             return Ambiguous(f"the sender returned {type(answer).__name__}, which is no answer")
-        return answer
+        try:
+            return kept(answer)
+        except (TypeError, ValueError) as e:
+            return Ambiguous(f"the sender's {type(answer).__name__} cannot be kept: {e}")
 
     # --- TX-END -------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from landed.effects.doubt import may_resend
 from landed.effects.finality import certainty_of, final_absence
 from landed.effects.state import TERMINAL, Certainty, Finality, Method, Reason, State
 from landed.records import deadlines, evidence, lanes, reconcile, schedule
+from landed.records.answers import kept
 from landed.records.attempts import NotBegun
 from landed.records.effects import EffectView, effect_lane, reconcile_lane, view
 from landed.registry import Ask, EffectType, SealAsk
@@ -180,13 +181,13 @@ class Reconciler(LaneAgent[Piece]):
         try:
             async with asyncio.timeout(contract.timeout_s):
                 answer: object = await looker(ask)
+            if isinstance(answer, LookupAnswer):
+                return kept(answer)
         except TimeoutError:
             return Inconclusive("no answer in time")
         except Exception as e:  # noqa: BLE001  # a question that fails says nothing
-            return Inconclusive(f"{type(e).__name__}: {e}"[:500])
-        if not isinstance(answer, LookupAnswer):
-            return Inconclusive(f"the look-up returned {type(answer).__name__}")
-        return answer
+            return kept(Inconclusive(f"{type(e).__name__}: {e}"[:500]))
+        return Inconclusive(f"the look-up returned {type(answer).__name__}")
 
     async def _record(
         self, case: Case, answer: LookupAnswer, found: reconcile.Evidence
@@ -287,13 +288,13 @@ class Reconciler(LaneAgent[Piece]):
         try:
             async with asyncio.timeout(case.contract.timeout_s):
                 answer: object = await sealer(ask)
+            if isinstance(answer, Sealed | AlreadyActed | Inconclusive):
+                return kept(answer)
         except TimeoutError:
             return Inconclusive("no answer in time")
         except Exception as e:  # noqa: BLE001  # a seal that fails is asked for again
-            return Inconclusive(f"{type(e).__name__}: {e}"[:500])
-        if not isinstance(answer, Sealed | AlreadyActed | Inconclusive):
-            return Inconclusive(f"the seal returned {type(answer).__name__}")
-        return answer
+            return kept(Inconclusive(f"{type(e).__name__}: {e}"[:500]))
+        return Inconclusive(f"the seal returned {type(answer).__name__}")
 
     # --- A person ------------------------------------------------------------------------------
 
