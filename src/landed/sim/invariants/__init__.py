@@ -2,7 +2,8 @@
 
 Each takes the history of a world and yields a sentence for whatever is wrong. They look at the
 batches of the log, never at what the replicas believe; where a promise has a stated limit (the
-window), the invariant states it too.
+window), the invariant states it too. Nothing in them knows of the simulation: the tests of real fleets
+hand them what real processes were asked and told.
 """
 
 from collections.abc import Callable, Iterator
