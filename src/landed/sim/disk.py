@@ -70,7 +70,7 @@ class Disk:
         from landed.engines.sqlite import SqliteStore  # noqa: PLC0415
 
         path = self._next_path()
-        if self._lives > 2 and self._rng.random() < _DIES_OPENING:
+        if self._lives > 1 and self._rng.random() < _DIES_OPENING:
             path = self._die_opening(path)
         return SqliteStore(path, limits=self.limits)
 
