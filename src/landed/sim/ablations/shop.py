@@ -8,6 +8,7 @@ deeds drawn from a seed, each with its own accidents, so that any of them can be
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
 import functools
 import hashlib
@@ -66,6 +67,7 @@ _LONG_S: Final = 60.0
 def _template() -> Path:
     """A prepared, empty database: a copy of it is where each world begins."""
     folder = Path(tempfile.mkdtemp(prefix="landed-shop-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "ledger.db"
     ledger = Ledger(_LEDGER, path, digest_key=_DIGEST_KEY, clock=Clock(_BEGAN_MS))
     ledger.prepare()
