@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from landed.effects.answer import Ambiguous
 from landed.effects.order import OrderPolicy
@@ -17,6 +18,7 @@ from landed.records import attempts, effects, invariants
 from landed.records.tables import attempts as attempt_rows
 from landed.records.tables import effects as effect_rows
 from landed.records.tables import schedule as schedule_rows
+from landed.workers import attempt, ends
 from landed.workers.desk import Desk
 from tests.handling import lives, works
 from tests.handling.crash_child import killed_at
@@ -127,6 +129,54 @@ async def test_a_group_of_ends_that_fails_is_written_one_by_one(ledger_db, monke
             rows = [acme.attempts(effect_id) for effect_id in ids]
             assert [(r.outcome, r.late_outcome) for (r,) in rows] == [("success", None)] * MANY
             assert far.effects == MANY
+
+
+class Away:
+    """A database that takes no answers for a while."""
+
+    def __init__(self, monkeypatch, *, tries: int | None) -> None:
+        self.tries = 0
+        real = Desk.transact
+
+        async def transact(desk, work, *, is_durable=True):
+            is_end = "Attempts._write" in work.__qualname__
+            if is_end and (tries is None or self.tries < tries):
+                self.tries += 1
+                lost = OperationalError("COMMIT", {}, Exception("connection refused"))
+                raise StorageError("the database failed", is_outcome_known=True) from lost
+            return await real(desk, work, is_durable=is_durable)
+
+        monkeypatch.setattr(Desk, "transact", transact)
+        monkeypatch.setattr(attempt, "_END_PAUSE_S", 0.0)
+
+
+@pytest.mark.scenario("KP-19")
+async def test_answers_in_hand_outlive_a_database_that_is_away(ledger_db, monkeypatch):
+    """Where nobody can be asked later, an answer that was given up would be a doubt for ever."""
+    with far_side() as far:
+        async with works.acme(ledger_db, far, contract=lives.NOTHING) as acme:
+            ids = acme.ask_many(f"k{n}" for n in range(MANY))
+            away = Away(monkeypatch, tries=50)
+            await acme.executor.run_once()
+            assert away.tries == 50
+            assert {effect.state for effect in seen(acme, ids)} == {State.CONFIRMED}
+
+
+@pytest.mark.scenario("AT-11")
+async def test_a_worker_that_has_to_leave_waits_for_no_database(ledger_db, monkeypatch):
+    monkeypatch.setattr(ends, "LEAVE_S", 0.0)
+    with far_side() as far:
+        async with works.acme(ledger_db, far) as acme:
+            ids = acme.ask_many(f"k{n}" for n in range(MANY))
+            away = Away(monkeypatch, tries=None)
+            working = asyncio.create_task(acme.executor.run_once())
+            async with asyncio.timeout(30):
+                while away.tries < 20:
+                    await asyncio.sleep(0)
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+            monkeypatch.undo()
+            assert {effect.state for effect in seen(acme, ids)} == {State.SENDING}
 
 
 @pytest.mark.scenario("KP-14", "KP-15", "KP-16", "KP-18", "KP-19", "KP-20")

@@ -10,10 +10,12 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 
 from landed.effects.answer import (
     Abandoned,
@@ -34,7 +36,6 @@ from landed.records.effects import EffectView, view
 from landed.records.tables import attempts as attempt_rows
 from landed.registry import EffectType
 from landed.registry.calls import Call
-from landed.workers.agent import shielded
 from landed.workers.desk import Desk
 from landed.workers.ends import Ends, Waiting
 from landed.workers.flow import Flow
@@ -44,6 +45,7 @@ _MARGIN: Final = 0.05
 _MARGIN_MAX_S: Final = 1.0
 _END_TRIES: Final = 5
 _END_PAUSE_S: Final = 0.2
+_END_PAUSE_MAX_S: Final = 1.0
 
 
 class Attempts:
@@ -110,7 +112,14 @@ class Attempts:
         answered = attempts.Answered(
             effect, contract, answer, desk.delays(effect), begun.attempt_no
         )
-        ended = await shielded(self._ends.end(answered, is_resend=is_resend))
+        ending = asyncio.ensure_future(self._ends.end(answered, is_resend=is_resend))
+        try:
+            ended = await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            # An answer in hand is written all the same (rule AT-11).
+            self._ends.leave()
+            await asyncio.wait({ending})
+            raise
         desk.note(
             "attempt.ended",
             {
@@ -185,7 +194,7 @@ class Attempts:
         return ended
 
     async def _write_alone(self, waiting: Waiting, is_again: bool) -> Ended:
-        """Write one answer; an answer in hand is worth several tries.
+        """Write one answer; an answer in hand is worth several tries, and many while nobody can write.
 
         Raises:
             StorageError: it could not be written; the attempt is reaped, as if never answered.
@@ -200,7 +209,7 @@ class Attempts:
                     return Ended(found, was_late=False)
             return self._written(conn, [waiting])[0]
 
-        for last in range(_END_TRIES - 1, -1, -1):
+        for tries in count(1):
             try:
                 ended = await desk.transact(_work)
             except StorageError as e:
@@ -208,10 +217,11 @@ class Attempts:
                     "attempt.end_failed",
                     {"effect_id": str(effect_id), "is_outcome_known": e.is_outcome_known},
                 )
-                if not last:
-                    raise
                 is_again = True
-                await asyncio.sleep(_END_PAUSE_S)
+                is_hopeful = tries < _END_TRIES or _is_away(e)
+                if not is_hopeful or not self._ends.is_worth_a_try(waiting):
+                    raise
+                await asyncio.sleep(min(_END_PAUSE_MAX_S, _END_PAUSE_S * tries))
             else:
                 desk.crash_point("KP-20")
                 return ended
@@ -304,6 +314,11 @@ def _closed(conn: Connection, effect_id: UUID, attempt_no: int) -> State | None:
         return None
     found = view(conn, effect_id)
     return None if found is None else found.state
+
+
+def _is_away(error: StorageError) -> bool:
+    """Whether the database as a whole fails, rather than this one transaction."""
+    return isinstance(error.__cause__, OperationalError | InterfaceError | InternalError)
 
 
 def _is_being_cancelled() -> bool:

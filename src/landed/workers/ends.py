@@ -12,6 +12,10 @@ from landed.records.attempts import Answered, Ended
 
 GROUP_MAX: Final = 100
 """Answers in one transaction: enough for its cost to be shared, few enough for it to be short."""
+HOLD_S: Final = 60.0
+"""How long an answer in hand waits for a database that is away: without it, nobody would know."""
+LEAVE_S: Final = 3.0
+"""How long all of them wait together, once the worker has to leave."""
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +24,8 @@ class Waiting:
 
     answered: Answered
     is_resend: bool
+    since_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    """By the event loop's clock."""
     done: asyncio.Future[Ended] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -41,6 +47,17 @@ class Ends:
         self._write_alone = write_alone
         self._waiting: list[Waiting] = []
         self._writing: asyncio.Task[None] | None = None
+        self._left_s: float | None = None
+
+    def leave(self) -> None:
+        """The worker's time is over: what is in hand gets a few seconds more."""
+        if self._left_s is None:
+            self._left_s = asyncio.get_running_loop().time()
+
+    def is_worth_a_try(self, one: Waiting) -> bool:
+        """Whether to go on trying to write an answer while the database is away."""
+        until_s = one.since_s + HOLD_S if self._left_s is None else self._left_s + LEAVE_S
+        return asyncio.get_running_loop().time() < until_s
 
     async def end(self, answered: Answered, *, is_resend: bool) -> Ended:
         """Write one answer, with whatever else waits; returns after its commit.
