@@ -18,7 +18,18 @@ from typing import Any, Final
 from benchmarks.report import RESULTS, Plan, Report, machine, save
 from rich.console import Console
 
-NAMES: Final = ("layers", "engine", "server", "loop", "age", "memory", "offline", "handling")
+NAMES: Final = (
+    "layers",
+    "engine",
+    "server",
+    "loop",
+    "age",
+    "memory",
+    "offline",
+    "handling",
+    "peers",
+    "postgres",
+)
 
 
 def main() -> None:
