@@ -29,6 +29,7 @@ NAMES: Final = (
     "handling",
     "peers",
     "postgres",
+    "fleet",
 )
 
 
