@@ -176,6 +176,11 @@ MARKS: Final = (
     "UPDATE landed_log_marks AS m SET mark = r.s FROM unnest(%s::bigint[], %s::bigint[]) AS r (n, s) "
     "WHERE m.number = r.n AND m.client = %s"
 )
+SIZE: Final = (
+    "SELECT (SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class AS c WHERE c.relkind = 'r' "
+    "AND c.relname LIKE 'landed\\_log\\_%')::bigint, "
+    "(SELECT sum(size) FROM landed_log_entries)::bigint"
+)
 NEW_HEAD: Final = "INSERT INTO landed_log_heads SELECT %s, %s, 1, 0, 1, 0, 0, 1, 0, 0, %s, NULL "
 ONE_CALL: Final = """
 CREATE SEQUENCE one_call START 1000000000;
@@ -447,9 +452,12 @@ def _age(plan: Plan, report: Report, runner: asyncio.Runner, cluster: postgres.C
         aggregates = _aged(dsn, events)
         with open_connection(dsn) as connection:
             connection.execute("VACUUM ANALYZE")
+            size = connection.execute(SIZE).fetchone()
         sides[events] = Ours(runner, dsn)
         sides[events].take(aggregates)
+        assert size is not None
     cluster.execute("CHECKPOINT")
+    report.add(_size(old_events, *size))
     for shape in (Shape(1, 100, None), Shape(AGED, 20, None)):
         in_flight = shape.in_flight
         report.doing(f"postgres: age, {in_flight} in flight")
@@ -479,6 +487,18 @@ def _age(plan: Plan, report: Report, runner: asyncio.Runner, cluster: postgres.C
         )
     for side in sides.values():
         side.close()
+
+
+def _size(events: int, taken: int, encoded: int) -> Figure:
+    """The tables and their indexes against the events in them, as they travel."""
+    return Figure(
+        bench="postgres",
+        subject=f"bytes of a log of {events:,} events, in encoded events",
+        rounds=(taken / encoded,),
+        unit="x",
+        measured=f"{taken / events:.0f} bytes an event",
+        against=f"{encoded / events:.0f} bytes",
+    )
 
 
 def _aged(dsn: Dsn, events: int) -> Aggregates:

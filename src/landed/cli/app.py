@@ -14,6 +14,7 @@ import typer
 
 from landed import __version__
 from landed.cli.accounts import accounts
+from landed.cli.conform import conform
 from landed.cli.copy import copy
 from landed.cli.demo import demo
 from landed.cli.doctor import doctor
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 
 app.command()(accounts)
+app.command()(conform)
 app.command()(copy)
 app.command()(demo)
 app.command()(doctor)

@@ -56,6 +56,11 @@ class Obligation:
         """The name as a person reads it."""
         return self.name.replace("_", " ")
 
+    @property
+    def chapter(self) -> str:
+        """The module it stands in."""
+        return self.check.__module__.rpartition(".")[2]
+
 
 _obligations: dict[str, Obligation] = {}
 
