@@ -89,7 +89,12 @@ def canonical_json(value: Json) -> bytes:
 
 def fingerprint_json(value: Json) -> Fingerprint:
     """Fingerprint a JSON value by its canonical form."""
-    return Fingerprint(JCS, hashlib.sha256(canonical_json(value)).digest())
+    return fingerprint_canonical(canonical_json(value))
+
+
+def fingerprint_canonical(data: bytes) -> Fingerprint:
+    """Fingerprint a JSON value that was written by ``canonical_json``."""
+    return Fingerprint(JCS, hashlib.sha256(data).digest())
 
 
 def fingerprint_raw(data: bytes) -> Fingerprint:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
@@ -350,3 +352,32 @@ def test_an_outbox_row_twice_under_one_message_id_is_an_error(ledger_db):
         ledger_db.transact(lambda conn: outbox.add(conn, ledger_db.books, [message]))
     with ledger_db.engine.connect() as conn:
         assert conn.execute(select(outbox_rows.c.state)).scalars().all() == ["queued"]
+
+
+def test_what_is_written_together_reaches_the_database_as_it_was(ledger_db):
+    """PostgreSQL is handed it as one document: nothing in it may be taken for something else."""
+    texts = ['a"b\\c', "{1,NULL}", "é☃\N{GRINNING FACE}", " ", "null", "\\x41", "line\nbreak\ttab"]
+    payloads = [bytes(range(256)), b"", b"\\x41"]
+
+    class Word(str):
+        """A user's own kind of text."""
+
+        __slots__ = ()
+
+    asked = {
+        Word(text): payloads[number % len(payloads)] for number, text in enumerate(texts, start=1)
+    }
+    gathered = effects.Gathered()
+
+    def _write(conn):
+        requested = [
+            effects.request(
+                conn, ledger_db.books, replace(lives.intent(key), payload=body), gathered=gathered
+            )
+            for key, body in asked.items()
+        ]
+        gathered.write(conn, ledger_db.books)
+        return effects.views(conn, [one.effect_id for one in requested])
+
+    found = {view.effect_key: (view.payload, view.not_after) for view in ledger_db.transact(_write)}
+    assert found == {str(key): (body, None) for key, body in asked.items()}

@@ -12,7 +12,13 @@ from landed.effects.answer import AttemptAnswer, LookupAnswer, SealAnswer
 from landed.effects.contract import Contract
 from landed.effects.order import OrderPolicy
 from landed.errors import ConfigurationError
-from landed.fingerprint import Fingerprint, Json, NotExactError, canonical_json, fingerprint_json
+from landed.fingerprint import (
+    Fingerprint,
+    Json,
+    NotExactError,
+    canonical_json,
+    fingerprint_canonical,
+)
 from landed.registry.calls import Ask, Call, SealAsk
 
 P = TypeVar("P")
@@ -96,13 +102,13 @@ class EffectType(Generic[P]):
             ConfigurationError: the payload holds something that exact JSON cannot.
         """
         try:
-            document = to_json(payload)
-            return canonical_json(document), fingerprint_json(document)
+            body = canonical_json(to_json(payload))
         except NotExactError as e:
             raise ConfigurationError(
                 f"effect {self.recipient}.{self.name}: the payload is not exact JSON ({e}); write large "
                 "numbers as text"
             ) from None
+        return body, fingerprint_canonical(body)
 
     def _set(self, which: str, function: object) -> None:
         if self._is_frozen or getattr(self, which) is not None:
