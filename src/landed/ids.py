@@ -20,6 +20,8 @@ UserId = NewType("UserId", UUID)
 _PART_BYTES: Final = 16
 PACKED_BYTES: Final = 3 * _PART_BYTES
 
+_new = object.__new__  # past the constructor: one key for every request read
+
 
 class AggregateKey:
     """Name one aggregate: organisation, aggregate type and aggregate id.
@@ -31,14 +33,13 @@ class AggregateKey:
     each write and sent and stored as bytes, while its parts are rarely looked at.
     """
 
-    __slots__ = ("_hash", "packed")
+    __slots__ = ("packed",)
 
     packed: bytes
     """48 bytes: the three parts, big-endian, one after another."""
 
     def __init__(self, org: UUID, type: UUID, id: UUID) -> None:
         self.packed = org.bytes + type.bytes + id.bytes
-        self._hash = hash(self.packed)
 
     @classmethod
     def from_packed(cls, packed: bytes) -> AggregateKey:
@@ -49,9 +50,8 @@ class AggregateKey:
         """
         if len(packed) != PACKED_BYTES:
             raise ValueError(f"a packed aggregate key has {PACKED_BYTES} bytes, not {len(packed)}")
-        key = cls.__new__(cls)
+        key = _new(cls)
         key.packed = packed
-        key._hash = hash(packed)
         return key
 
     @property
@@ -73,7 +73,7 @@ class AggregateKey:
         return self.packed < other.packed
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self.packed)  # which bytes remember
 
     def __reduce__(self) -> tuple[object, ...]:
         return (AggregateKey.from_packed, (self.packed,))

@@ -13,13 +13,12 @@ def dispatch(request: WireRequest, engine: Engine, done: Callable[[WireAnswer], 
 
     Everything about a log is the engine's, the routing of its keys included.
     """
-    match request:
-        case Identify():
-            # No keys are configured in this version, so nobody is verified and nothing is granted:
-            # what a client shows is not looked at (wire spec 7.3).
-            done(Identified())
-        case Probe():
-            identity = engine.identity
-            done(LogFacts(identity.log_id, identity.restore_epoch, engine.position))
-        case _:
-            engine.submit(request, done)
+    if isinstance(request, Identify):
+        # No keys are configured in this version, so nobody is verified and nothing is granted:
+        # what a client shows is not looked at (wire spec 7.3).
+        done(Identified())
+    elif isinstance(request, Probe):
+        identity = engine.identity
+        done(LogFacts(identity.log_id, identity.restore_epoch, engine.position))
+    else:
+        engine.submit(request, done)

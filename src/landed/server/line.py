@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from landed.log import FeedPage, FeedRead, Unknown
+from landed.log import FeedPage, FeedRead, Unknown, Write
 from landed.server.dispatch import dispatch
 from landed.server.shared import Shared
 from landed.wire.connection import NEED_DATA, Received, ServerConnection, Violation
@@ -102,12 +102,14 @@ class Line:
     def advance(self) -> int:
         """Start every request that can start now. Returns how many whole ones it took."""
         taken = 0
+        exchanges, next_request = self._exchanges, self._wire.next_request
+        requests_max = self._shared.limits.connection_requests_max
         while not self._is_alone and self.violation is None:
             received = self._held
             if received is None:
-                if len(self._exchanges) >= self._shared.limits.connection_requests_max:
+                if len(exchanges) >= requests_max:
                     break
-                message = self._wire.next_request()
+                message = next_request()
                 if message is NEED_DATA:
                     break
                 if isinstance(message, Violation):
@@ -163,22 +165,27 @@ class Line:
             self._shared.admission.dropped(unmade)
 
     def _made(self, received: Received) -> None:
-        self.unmade -= received.size
-        self._shared.admission.started(received.size)
-        self._shared.counters.requests[received.operation] += 1
+        shared = self._shared
+        _request, _correlation, operation, size = received
+        self.unmade -= size
+        shared.admission.started(size)
+        shared.counters.requests[operation] += 1
 
     def _start(self, received: Received) -> None:
-        if self.is_detached and received.operation not in MUTATIONS:
-            self._shared.admission.finished(received.size)
+        request, _correlation, operation, size = received
+        shared = self._shared
+        if self.is_detached and operation not in MUTATIONS:
+            shared.admission.finished(size)
             return
         exchange = Exchange(self, received)
         self._exchanges.append(exchange)
         self._running += 1
-        self._is_alone = received.operation is not _WRITE
-        request = received.request
+        if type(request) is Write:
+            shared.engine.submit(request, exchange.done)
+            return
+        self._is_alone = True
         if self._is_ending and isinstance(request, FeedRead):
             request = request._replace(wait_ms=0)
-        shared = self._shared
         dispatch(request, shared.engine, exchange.done)
 
     def _cut_feed(self) -> None:

@@ -72,12 +72,6 @@ class Header(NamedTuple):
         return None
 
 
-def is_plain(header: Header, body_max: int) -> bool:
-    """Say, faster, that ``flaw`` would find nothing."""
-    _version, _type, length, plain_length, compression = header
-    return compression == _PLAIN and length == plain_length and length <= body_max
-
-
 def frame(type: int, body: bytes, *, version: int = VERSION) -> bytes:
     """Put a header before a body."""
     size = len(body)
@@ -112,14 +106,14 @@ class FrameBuffer:
             return None
         return _new(Header, HEADER.unpack_from(self._data, self._start))
 
-    def take(self, header: Header) -> bytes | None:
-        """Take the body that belongs to the header just seen; None if it is not all here."""
-        body_start = self._start + HEADER_SIZE
-        end = body_start + header.length
-        if len(self._data) < end:
+    def take(self, length: int) -> bytes | None:
+        """Take the body that follows the header just seen; None if it is not all here."""
+        data, start = self._data, self._start + HEADER_SIZE
+        end = start + length
+        if len(data) < end:
             return None
         self._start = end
-        return memoryview(self._data)[body_start:end].tobytes()
+        return memoryview(data)[start:end].tobytes()
 
     def clear(self) -> None:
         """Drop everything; the stream's position is lost."""

@@ -6,9 +6,11 @@ What is legal in a body beyond its shape is refused here, both ways.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
+from uuid import UUID
 
-from landed.ids import AggregateKey
+from landed.ids import AggregateKey, ClientId
 from landed.log import (
     Batch,
     Delete,
@@ -45,8 +47,11 @@ Decoded = tuple[WireRequest, Correlation]
 # What is made most often is made past the named tuple's own constructor, a Python function that
 # would take as long as reading the bytes.
 _new = tuple.__new__
+_new_object = object.__new__
 _KINDS: Final = {kind.value: kind for kind in FeedKind}
 _LEVELS: Final = {level.value: level for level in AccessLevel}
+_WRITERS_MAX: Final = 1024
+"""Writers whose id is made once, and not again for each of their writes."""
 
 # --- Plain tuples to values -----------------------------------------------------------------------
 
@@ -68,15 +73,17 @@ def read_request(raw: Any) -> Decoded:
 
 def write_request(raw: Any) -> Decoded:
     """Build a Write from a WriteRequest's elements."""
-    correlation, client_id, user_id, legs = raw
-    return _new(
-        Write, (client_id, tuple([_leg(*leg) for leg in legs.items()]), user_id)
-    ), correlation
+    correlation, client_id, user_id, writes = raw
+    legs = []
+    for key, (events, allow_create, expected_version, enforce_sequence) in writes.items():
+        leg = (_key(key), tuple(events), expected_version, allow_create, enforce_sequence)
+        legs.append(_new(Leg, leg))
+    return _new(Write, (_client_id(client_id), tuple(legs), user_id)), correlation
 
 
-def _leg(key: tuple[bytes, bytes, bytes], raw: Any) -> Leg:
-    events, allow_create, expected_version, enforce_sequence = raw
-    return _new(Leg, (_key(key), tuple(events), expected_version, allow_create, enforce_sequence))
+@lru_cache(_WRITERS_MAX)
+def _client_id(data: bytes) -> ClientId:
+    return ClientId(UUID(bytes=data))
 
 
 def trim_request(raw: Any) -> Decoded:
@@ -117,7 +124,9 @@ def probe_request(raw: Any) -> Decoded:
 
 
 def _key(parts: tuple[bytes, bytes, bytes]) -> AggregateKey:
-    return AggregateKey.from_packed(b"".join(parts))
+    key = _new_object(AggregateKey)  # past ``from_packed``: each part has been read as 16 bytes
+    key.packed = b"".join(parts)
+    return key
 
 
 def _batch(raw: Any) -> Batch:

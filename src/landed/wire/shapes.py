@@ -224,7 +224,8 @@ READ_REQUEST: Final = struct(
 WRITE_REQUEST: Final = struct(
     "WriteRequest",
     CORRELATION,
-    ("client_id", ID),
+    # As bytes: few writers send nearly all writes, and what is made of these is looked up there.
+    ("client_id", _ID_BYTES),
     ("user_id", maybe(ID)),
     ("writes", map_of(KEY, WRITE_LEG)),
 )
