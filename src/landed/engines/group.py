@@ -15,6 +15,8 @@ Pair = tuple[bytes, int]
 _EVENT_OVERHEAD: Final = 64
 """What an event costs besides its payload, in memory and on disk, about."""
 
+_WRITTEN: Final = FeedKind.WRITTEN  # an enumeration's members are looked up slowly
+
 _tuple_new = tuple.__new__
 
 
@@ -46,12 +48,11 @@ class Group:
         for leg, (key, head, highest_seq) in zip(legs, steps, strict=True):
             position += 1
             events = leg.events
-            size = size_of(events)
             numbered = _numbered(events, head.event_seq - len(events))
             batch = _tuple_new(Batch, (head.version, client_id, user_id, now_ms, numbered))
-            staged = (key, FeedKind.WRITTEN, position, head, batch, client_id, highest_seq)
+            staged = (key, _WRITTEN, position, head, batch, client_id, highest_seq)
             self.staged.append(_tuple_new(Staged, staged))
-            self.bytes += size
+            self.bytes += size_of(events)
         return position
 
     def add_other(self, change: Trim | Delete, steps: Admitted, position: int) -> int:
@@ -75,13 +76,12 @@ def size_of(events: Sequence[Event]) -> int:
 
 def _numbered(events: tuple[Event, ...], event_seq: int) -> tuple[Event, ...]:
     """Give events the numbers after ``event_seq``, whatever the writer put there (log rule W11)."""
-    if len(events) == 1:
-        event = events[0]
-        return (_tuple_new(Event, (event[0], event_seq + 1, *event[2:])),)
-    return tuple(
-        _tuple_new(Event, (event[0], at, *event[2:]))
-        for at, event in enumerate(events, event_seq + 1)
-    )
+    numbered = []
+    for client_seq, _, event_id, event_ms, type_major, type_minor, value, iv in events:
+        event_seq += 1
+        event = (client_seq, event_seq, event_id, event_ms, type_major, type_minor, value, iv)
+        numbered.append(_tuple_new(Event, event))
+    return tuple(numbered)
 
 
 def size_of_change(change: Mutation) -> int:

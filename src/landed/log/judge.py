@@ -7,7 +7,7 @@ the result, and a refusal therefore leaves no trace (log rules W17, I14).
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from landed.ids import AggregateKey, ClientId
 from landed.log.answer import (
@@ -24,9 +24,11 @@ from landed.log.answer import (
 )
 from landed.log.event import Event
 from landed.log.head import Head, Life
-from landed.log.write import Delete, Leg, Trim, Write
+from landed.log.write import Delete, Trim, Write
 
 _new = tuple.__new__  # past the constructor, a third of the cost: one of each for every write
+_LIVE: Final = Life.LIVE  # an enumeration's members are looked up slowly
+_DELETED: Final = Life.DELETED
 
 
 class Tail(Protocol):
@@ -72,29 +74,30 @@ def judge_write(write: Write, tail: Tail, *, now_ms: int, seq_jump_max: int) -> 
 
     Source: log rules W2 to W8, I3 to I9, M1, M3; mission 1, "Why the ambiguous arm works".
     """
-    for leg in write.legs:
-        if not leg.events:
+    client_id, legs, _ = write
+    for leg in legs:
+        events = leg.events
+        if not events:
             return NoEvents(leg.key)
-        for event in leg.events:
+        for event in events:
             if event.type_major == 0:
                 return ReservedType(leg.key, event.client_seq)
     steps = []
-    for leg in write.legs:
-        key = leg.key
+    for key, events, expected_version, allow_create, enforce_sequence in legs:
         head = tail.head(key)
-        lowest, highest = _span(leg.events)
+        lowest, highest = _span(events)
         refusal = (
-            _existence(leg, head)
-            or _guard(key, leg.expected_version, head)
+            _existence(key, allow_create, head)
+            or _guard(key, expected_version, head)
             or (
-                _sequence(key, write.client_id, lowest, highest, tail, seq_jump_max)
-                if leg.enforce_sequence
+                _sequence(key, client_id, lowest, highest, tail, seq_jump_max)
+                if enforce_sequence
                 else None
             )
         )
         if refusal is not None:
             return refusal
-        steps.append(_new(Step, (key, _appended(head, len(leg.events), write, now_ms), highest)))
+        steps.append(_new(Step, (key, _appended(head, len(events), write, now_ms), highest)))
     return tuple(steps)
 
 
@@ -104,7 +107,7 @@ def judge_delete(delete: Delete, tail: Tail, *, now_ms: int) -> Admitted | Refus
     A missing aggregate anywhere beats a conflict anywhere.
     """
     for leg in delete.legs:
-        if tail.head(leg.key).life is not Life.LIVE:
+        if tail.head(leg.key).life is not _LIVE:
             return AggregateMissing(leg.key)
     steps = []
     for leg in delete.legs:
@@ -113,7 +116,7 @@ def judge_delete(delete: Delete, tail: Tail, *, now_ms: int) -> Admitted | Refus
         if refusal is not None:
             return refusal
         ended = head._replace(
-            life=Life.DELETED,
+            life=_DELETED,
             allow_recreate=leg.allow_recreate,
             allow_continuation=leg.allow_continuation,
             last_ms=now_ms,
@@ -130,7 +133,7 @@ def judge_trim(trim: Trim, tail: Tail, *, now_ms: int) -> Admitted | Refusal:
     The floor only moves up; a trim at or below it succeeds and changes nothing.
     """
     head = tail.head(trim.key)
-    if head.life is not Life.LIVE:
+    if head.life is not _LIVE:
         return AggregateMissing(trim.key)
     if trim.keep_from <= head.floor:
         return ()
@@ -145,11 +148,12 @@ def judge_trim(trim: Trim, tail: Tail, *, now_ms: int) -> Admitted | Refusal:
     return (Step(trim.key, raised, 0),)
 
 
-def _existence(leg: Leg, head: Head) -> Refusal | None:
-    if head.life is Life.DELETED and not head.allow_recreate:
-        return AggregateClosed(leg.key)
-    if head.life is not Life.LIVE and not leg.allow_create:
-        return AggregateMissing(leg.key)
+def _existence(key: AggregateKey, allow_create: bool, head: Head) -> Refusal | None:
+    life = head.life
+    if life is _DELETED and not head.allow_recreate:
+        return AggregateClosed(key)
+    if life is not _LIVE and not allow_create:
+        return AggregateMissing(key)
     return None
 
 
@@ -193,13 +197,14 @@ def _sequence(
 
 def _appended(head: Head, count: int, write: Write, now_ms: int) -> Head:
     """The head after one more batch: the same life, a first one, or a new one (W10, W11, D8, D9)."""
-    life, incarnation, version, event_seq, floor, *_ = head
-    if life is Life.LIVE:
+    life, incarnation, version, event_seq, floor, _, allow_continuation, _, _, _ = head
+    if life is _LIVE:
         version, event_seq = version + 1, event_seq + count
-    elif head.allow_continuation:
+    elif allow_continuation:
         incarnation, version, event_seq = incarnation + 1, version + 1, event_seq + count
         floor = version
     else:
         incarnation, version, event_seq, floor = incarnation + 1, 1, count, 1
-    made = (Life.LIVE, incarnation, version, event_seq, floor, False, False, now_ms)
-    return _new(Head, (*made, write.client_id, write.user_id))
+    client_id, _, user_id = write
+    made = (_LIVE, incarnation, version, event_seq, floor, False, False, now_ms, client_id, user_id)
+    return _new(Head, made)
