@@ -136,13 +136,18 @@ class Server:
         assert self.ask("SELECT pg_promote(true, 30)") is True
 
     def kill(self) -> None:
-        """SIGKILL to the server and to every process of it."""
+        """SIGKILL to the server and to every process of it; back when none of them is left."""
+        self._processes()[0].suspend()  # so that it has no children that are not listed
+        processes = self._processes()
         self._signal(signal.SIGKILL)
+        self._wait(lambda: not any(map(_is_alive, processes)), "it does not end")
         self.stop()
 
     def crash(self) -> None:
         """What ``pg_ctl stop -m immediate`` does: gone without a checkpoint, but told to go."""
-        self._processes()[0].send_signal(signal.SIGQUIT)
+        processes = self._processes()
+        processes[0].send_signal(signal.SIGQUIT)
+        self._wait(lambda: not any(map(_is_alive, processes)), "it does not end")
         self.stop()
 
     def freeze(self) -> None:
@@ -181,6 +186,13 @@ class Server:
                 + (self._ground.home / f"{self.name}.log").read_text(errors="replace")[-1000:]
             )
             time.sleep(0.02)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Pair:

@@ -20,8 +20,12 @@ from uuid import UUID
 import httpx
 import pytest
 
+import landed
 from landed.accounts.domain import Deposit
 from landed.commands import Done, KeyReused, Rejected
+from landed.conformance.trial import key, write
+from landed.errors import OutcomeUnknownError
+from landed.log import Read
 from landed.sim.history import Call
 from tests.integration.accounts_process import Process
 from tests.integration.fleet import rows
@@ -42,6 +46,8 @@ ROUNDS = int(os.environ.get("LANDED_TEST_FAILOVERS", "10"))
 """Of ``make long``."""
 FEW = 12
 """Successes to wait for between two events."""
+MANY = 60
+"""The same in ``make long``."""
 
 
 @contextmanager
@@ -77,7 +83,12 @@ async def fail_over_and_over(
 
         blows = {"failover": lambda: asyncio.to_thread(fail_over)}
         recorder, struck = await live(
-            deployment, blows, replicas=replicas, order=["failover"] * rounds, rng=rng
+            deployment,
+            blows,
+            replicas=replicas,
+            order=["failover"] * rounds,
+            rng=rng,
+            between=FEW if rounds == 1 else MANY,
         )
         await audit(recorder, deployment, pair)
     tell(told, f"{layout}, {replicas} replicas, {dict(struck)}: {recorder.counts()}")
@@ -184,6 +195,33 @@ async def test_a_primary_that_slept_through_its_succession_acknowledges_nothing(
 ) -> None:
     async with asyncio.timeout(2 * ANSWERED_WITHIN_S):
         await sleep_through(layout, tmp_path, request)
+
+
+@pytest.mark.scenario("BC-08")
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_commit_that_no_standby_had_is_gone_with_its_primary_and_shown_by_its_restart(
+    is_restarted: bool,
+) -> None:
+    bounds = {"commit_wait_s": "0.3", "shutdown_grace_s": "0.1"}
+    with pair_of(is_strict=False) as pair:
+        url = f"postgresql://postgres@{pair.hosts}/postgres"
+        async with await landed.connect(url, **bounds) as log:
+            await log.write(write(key(), 1))
+            pair.standby.kill()
+            with pytest.raises(OutcomeUnknownError):
+                await log.write(write(key(), 2, at=1), timeout_s=0.5)
+        pair.primary.kill()
+        if is_restarted:
+            # Why a crashed primary is succeeded rather than restarted: nobody else has this write.
+            pair.primary.start(standby_names="*")
+        else:
+            pair.standby.start()
+            pair.swap()
+        async with asyncio.timeout(10), await landed.connect(url, **bounds) as log:
+            page = await log.read(Read(key()))
+            assert [batch.version for batch in page.batches] == [1, 2][: 1 + is_restarted]
+            if not is_restarted:
+                assert (await log.write(write(key(), 2, at=1))).versions == (2,)
 
 
 @pytest.mark.long

@@ -68,6 +68,9 @@ def settle_place(connection: psycopg.Connection[Any], limits: Limits) -> LogIden
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             connection.execute("SET LOCAL lock_timeout = '30s'")
+            # A primary without its standby can still be opened and read. Nothing is lost with this
+            # row: what leans on it waits for the standby itself, and comes after it in the WAL.
+            connection.execute("SET LOCAL synchronous_commit = local")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
             cluster = _cluster(connection)
             row = connection.execute(_FOUND).fetchone()
