@@ -22,10 +22,12 @@ from landed.connect import open_engine
 from landed.engines.postgres.copying import TablesSource
 from landed.engines.sqlite.check import verify
 from landed.engines.sqlite.copying import FileTarget
+from landed.engines.sqlite.file import heads_until, read_meta
 from landed.ids import AggregateKey, ClientId, UserId
 from landed.limits import Limits
 from landed.log import Busy, Details, GetDetails, SequenceTaken, Write
 from tests.logs_on_postgres import Place, dsn, look_into
+from tests.unit.engines.sqlite.logfile import raw
 
 CLIENTS = (A, B, C)
 KEYS = [key(n) for n in range(1, 61)]
@@ -142,6 +144,11 @@ def test_a_copy_tells_what_its_original_tells_and_goes_on_from_there(kinds, new_
         assert found["aggregates"] == len(KEYS)
         if target.startswith("sqlite"):
             assert verify(path_of(target)).findings == []
+            with raw(path_of(target)) as file:
+                until = heads_until(file, read_meta(file, path_of(target)))
+                anchors = file.execute("SELECT version FROM anchors ORDER BY version").fetchall()
+            assert until == found["position"], "nothing is told anew when it is opened"
+            assert anchors == [(64,), (128,)], "no walk to a version is long"
     assert asyncio.run(look(urls[-1])) == original
 
     async def go_on() -> None:
@@ -208,7 +215,11 @@ def test_what_dies_in_the_source_between_two_attempts_is_dead_in_the_copy(new_lo
     asyncio.run(go_on())
     assert copy(capsys, source, target)[0] == 0
     assert verify(path_of(target)).findings == []
-    assert asyncio.run(look(target)) == asyncio.run(look(source))
+    kept = asyncio.run(look(target))
+    assert kept == asyncio.run(look(source))
+    with raw(path_of(target)) as file:
+        (rows,) = file.execute("SELECT count(*) FROM entries").fetchone()
+    assert rows == len(kept["feed"])
 
 
 def test_a_difference_is_told_with_its_place_and_no_log_is_made(new_log, capsys, monkeypatch):
