@@ -20,9 +20,9 @@ def test_migrate_applies_what_is_missing_once(url, capsys):
     assert run(["migrate", "--database", url, "--check"]) == 1
     assert "missing 1 records" in capsys.readouterr().out
     assert run(["migrate", "--database", url]) == 0
-    assert capsys.readouterr().out == "applied 1 records\n"
+    assert capsys.readouterr().out == "applied 1 records\napplied 2 evidence\n"
     assert run(["migrate", "--database", url, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"schema": 1, "applied": [], "missing": []}
+    assert json.loads(capsys.readouterr().out) == {"schema": 2, "applied": [], "missing": []}
     assert run(["migrate", "--database", url, "--check"]) == 0
 
 
@@ -30,6 +30,8 @@ def test_migrate_applies_what_is_missing_once(url, capsys):
     ("database", "code", "said"),
     [
         ("mysql://x/y", 2, "sqlite:///PATH or postgresql://"),
+        ("postgresql://x:secret@host:port/y", 2, "sqlite:///PATH or postgresql://"),
+        ("sqlite:y", 2, "sqlite:///PATH or postgresql://"),
         ("postgresql://nobody@127.0.0.1:1/x", 1, "cannot be reached"),
         ("sqlite:////no/such/folder/x.db", 1, "cannot be reached"),
     ],

@@ -26,7 +26,7 @@ from sqlalchemy import (
     text,
     type_coerce,
 )
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from landed.clock import Clock, SystemClock
@@ -116,6 +116,12 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         url = "postgresql+psycopg://" + url.removeprefix("postgresql://")
     try:
         engine = create_engine(url, pool_size=pool_size, max_overflow=pool_size)
+    except (ArgumentError, ValueError):
+        # Neither the text nor the reason is shown: a password may stand in it.
+        raise ConfigurationError(
+            "this is no URL of a database; write sqlite:///PATH or "
+            "postgresql://user@host:port/database"
+        ) from None
     except ImportError as e:
         raise ConfigurationError(
             f"{url.partition(':')[0]} needs an extra: pip install 'landed[postgres]' ({e})"
