@@ -304,7 +304,7 @@ _TIMED = {
 
 def _doubted(conn, books):
     found = effects.view_by_key(conn, books, lives.RECIPIENT, "d")
-    return replace(found, recipient="shop")
+    return found._replace(recipient="shop")
 
 
 def walks(db, rows):

@@ -363,7 +363,7 @@ def test_questions_come_ever_more_slowly_up_to_a_cap(ledger_db):
     )
     effect = ledger_db.transact(lambda conn: lives.doubted(conn, ledger_db.books, "k"))
     for questions, low, high in ((0, 500, 1_000), (3, 4_000, 8_000), (40, 50_000, 100_000)):
-        delays = {desk.question_us(replace(effect, questions=questions)) for _ in range(50)}
+        delays = {desk.question_us(effect._replace(questions=questions)) for _ in range(50)}
         assert low <= min(delays) <= max(delays) <= high
         assert len(delays) > 10, "jitter"
 

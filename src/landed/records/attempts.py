@@ -6,7 +6,6 @@ Several are opened or closed in one transaction, by the same statements as one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -120,8 +119,7 @@ def begin_all(
     missed = {found.effect_id: found for found in views(conn, list(tried.keys() - opened.keys()))}
     return [
         Begun(
-            replace(
-                effect,
+            effect._replace(
                 state=State.SENDING,
                 attempt_no=row.attempt_no,
                 reason=None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, RowMapping, event, literal, select, update
+from sqlalchemy import Connection, Row, event, literal, select, update
 from sqlalchemy.types import TypeEngine
 
 from landed.effects.doubt import Doubt
@@ -244,8 +244,7 @@ def revise(conn: Connection, books: Books, previous: UUID, intent: Intent) -> Re
     return requested
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectView:
+class EffectView(NamedTuple):
     """One effect as it stands. Times are microseconds since 1970."""
 
     effect_id: UUID
@@ -301,7 +300,7 @@ class EffectView:
         )
 
 
-_COLUMNS = tuple(EffectView.__dataclass_fields__)
+_COLUMNS = EffectView._fields
 
 
 def view(conn: Connection, effect_id: UUID) -> EffectView | None:
@@ -314,15 +313,14 @@ def views(conn: Connection, effect_ids: list[UUID]) -> list[EffectView]:
     if not effect_ids:
         return []
     rows = _VIEWS.execute(conn, ids=effect_ids)
-    return [_view(row) for row in rows.mappings()]
+    return [_view(row) for row in rows]
 
 
 def view_by_key(
     conn: Connection, books: Books, recipient: str, effect_key: str
 ) -> EffectView | None:
     """Read the effect for a key, also after its readable key was scrubbed (rule EF-8)."""
-    row = _by_digest(conn, books.identity_digest(recipient, effect_key))
-    return None if row is None else _view(row)
+    return _by_digest(conn, books.identity_digest(recipient, effect_key))
 
 
 def moved(conn: Connection, effect: EffectView, to: State, values: dict[str, object]) -> bool:
@@ -403,21 +401,22 @@ _CAUSE: Final = Each(
 )
 
 
-def _by_digest(conn: Connection, digest: bytes) -> RowMapping | None:
-    return _BY_DIGEST.execute(conn, digest=digest).mappings().first()
+def _by_digest(conn: Connection, digest: bytes) -> EffectView | None:
+    row = _BY_DIGEST.execute(conn, digest=digest).first()
+    return None if row is None else _view(row)
 
 
-def _found(conn: Connection, books: Books, intent: Intent, row: RowMapping) -> Requested:
-    if row["fingerprint"] != intent.fingerprint.digest:
+def _found(conn: Connection, books: Books, intent: Intent, found: EffectView) -> Requested:
+    if found.fingerprint != intent.fingerprint.digest:
         raise PayloadMismatchError(
-            intent.effect_key, recorded=row["fingerprint"], requested=intent.fingerprint.digest
+            intent.effect_key, recorded=found.fingerprint, requested=intent.fingerprint.digest
         )
-    _add_causes(conn, books, [(row["effect_id"], intent.cause)])
+    _add_causes(conn, books, [(found.effect_id, intent.cause)])
     return Requested(
-        row["effect_id"],
+        found.effect_id,
         intent.effect_key,
-        row["idempotency_key"],
-        State(row["state"]),
+        found.idempotency_key,
+        found.state,
         is_created=False,
     )
 
@@ -446,7 +445,5 @@ def _group(order: Ordered | None) -> str | None:
     return f"{order.domain}/{order.key}"
 
 
-def _view(row: RowMapping) -> EffectView:
-    fields = {name: row[name] for name in _COLUMNS}
-    fields["state"] = State(row["state"])
-    return EffectView(**fields)
+def _view(row: Row[Any]) -> EffectView:
+    return EffectView._make(row)._replace(state=State(row.state))

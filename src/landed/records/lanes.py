@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import Connection, RowMapping, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from landed.records.prepared import TEXT, Prepared
 from landed.records.session import Books, is_postgres
 from landed.records.tables import stopped_lanes
 
@@ -34,4 +37,10 @@ def stopped(conn: Connection) -> list[RowMapping]:
 
 def why_stopped(conn: Connection, lane: str) -> str | None:
     """Why nobody works on a lane; None if it goes."""
-    return conn.execute(select(stopped_lanes.c.reason).where(stopped_lanes.c.lane == lane)).scalar()
+    return _WHY.execute(conn, lane=lane).scalar()
+
+
+_WHY: Final = Prepared(
+    lambda shape: select(stopped_lanes.c.reason).where(stopped_lanes.c.lane == shape["lane"]),
+    lane=TEXT,
+)

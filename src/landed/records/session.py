@@ -47,6 +47,15 @@ DATABASE_CLOCK: Final[ColumnElement[int]] = literal_column(
 
 _UUID_PARTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 
+_RAISE: Final = (
+    "SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit')"
+    " IN ('off', 'local') THEN 'on' ELSE current_setting('synchronous_commit') END, true)"
+)
+_RAISE_AND_BOUND: Final = (
+    f"{_RAISE}, set_config('statement_timeout', %(ms)s, true),"
+    " set_config('idle_in_transaction_session_timeout', %(ms)s, true)"
+)
+
 # SQLSTATE: serialization failure, deadlock. Nothing of the transaction was kept.
 _RETRYABLE_STATES: Final = frozenset({"40001", "40P01"})
 
@@ -175,13 +184,19 @@ def check_durability(conn: Connection, *, is_relaxed: bool = False) -> None:
         )
 
 
-def raise_durability(conn: Connection) -> None:
-    """See that this transaction's commit is durable before it is answered (rule SQ-4)."""
-    if is_postgres(conn.dialect):
-        conn.exec_driver_sql(
-            "SELECT set_config('synchronous_commit', 'on', true)"
-            " WHERE current_setting('synchronous_commit') IN ('off', 'local')"
-        )
+def raise_durability(conn: Connection, *, limit_ms: int | None = None) -> None:
+    """See that this transaction's commit is durable before it is answered (rule SQ-4).
+
+    Args:
+        conn: at the begin of the transaction.
+        limit_ms: PostgreSQL ends a statement of it, or a pause between two, that takes longer.
+    """
+    if not is_postgres(conn.dialect):
+        return
+    if limit_ms is None:
+        conn.exec_driver_sql(_RAISE)
+    else:
+        conn.exec_driver_sql(_RAISE_AND_BOUND, {"ms": str(limit_ms)})
 
 
 def transact(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
@@ -104,13 +104,13 @@ def after_moves(conn: Connection, books: Books, moves: Sequence[Moved]) -> None:
 def _go_on(conn: Connection, books: Books, move: Moved) -> None:
     """Say when, and in which lane, an effect comes again that is not settled."""
     effect, contract, to, delays, answer = move
-    if to is State.RETRY and _cancel_if_asked(conn, books, replace(effect, state=to), delays):
+    if to is State.RETRY and _cancel_if_asked(conn, books, effect._replace(state=to), delays):
         return
     if to is State.RETRY:
         wait = answer.retry_after_s if isinstance(answer, NotExecuted) else None
         delay = delays.retry_us if wait is None else max(delays.retry_us, int(wait * 1_000_000))
         if _non_acts(conn, effect.effect_id) >= contract.non_acts_max:
-            _park(conn, books, replace(effect, state=to), delays)
+            _park(conn, books, effect._replace(state=to), delays)
             return
         _come_again(conn, books, effect, effect_lane(effect.recipient), delay)
         return

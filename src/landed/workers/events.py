@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, select
@@ -14,6 +14,7 @@ from landed.deliveries.event import IdentityRule
 from landed.deliveries.producer import Producer
 from landed.errors import ConfigurationError
 from landed.records.effects import EffectView
+from landed.records.prepared import Prepared
 from landed.records.tables import payloads, receipts
 from landed.registry import Event, Registry, Settlement, TransportRef
 
@@ -22,12 +23,16 @@ def stored_rows(conn: Connection, receipt_ids: Sequence[UUID]) -> Mapping[UUID, 
     """Receipts with their payloads, in one statement."""
     if not receipt_ids:
         return {}
-    rows = conn.execute(
+    return {row.receipt_id: row for row in _STORED.execute(conn, ids=list(set(receipt_ids)))}
+
+
+_STORED: Final = Prepared(
+    lambda shape: (
         select(receipts, payloads.c.body)
         .outerjoin(payloads, payloads.c.receipt_id == receipts.c.receipt_id)
-        .where(receipts.c.receipt_id.in_(set(receipt_ids)))
+        .where(shape.among(receipts.c.receipt_id, "ids"))
     )
-    return {row.receipt_id: row for row in rows}
+)
 
 
 def event_of(row: Row[Any], registry: Registry) -> Event[Any]:

@@ -76,9 +76,7 @@ class Executor(LaneAgent[Made]):
             StorageError: nothing was begun; or it is not known whether it was (KP-15), and then
                 nothing is sent either: the attempts are reaped.
         """
-        taken = 0
-        while taken < min(limit, BATCH_MAX) and self._flow.take():
-            taken += 1
+        taken = self._flow.take_some(min(limit, BATCH_MAX))
         if not taken:
             return ()
         begun = 0
@@ -92,8 +90,7 @@ class Executor(LaneAgent[Made]):
             begun = 0
             raise
         finally:
-            for _ in range(taken - begun):
-                self._flow.give_back()
+            self._flow.give_back(taken - begun)
         return made
 
     async def work(self, piece: Made) -> None:

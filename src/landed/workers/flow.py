@@ -65,21 +65,26 @@ class Flow:
 
     def take(self) -> bool:
         """Take the right to one call; False if none is left now."""
-        if self.room(1) < 1:
-            return False
-        self._in_flight += 1
-        if self._rate_per_s is not None:
-            self._tokens -= 1
-        if self.is_open:
-            self._is_probing = True
-        return True
+        return self.take_some(1) == 1
 
-    def give_back(self) -> None:
-        """The call was not made after all, or nobody waits for its answer any more."""
-        self._in_flight -= 1
+    def take_some(self, wanted: int) -> int:
+        """Take the right to several calls; returns how many there are now, of those wanted."""
+        taken = self.room(wanted)
+        self._in_flight += taken
+        if self._rate_per_s is not None:
+            self._tokens -= taken
+        if taken and self.is_open:
+            self._is_probing = True
+        return taken
+
+    def give_back(self, calls: int = 1) -> None:
+        """So many calls were not made after all, or nobody waits for their answers any more."""
+        if calls == 0:
+            return
+        self._in_flight -= calls
         self._is_probing = False
         if self._rate_per_s is not None:
-            self._tokens = min(self._burst, self._tokens + 1)
+            self._tokens = min(self._burst, self._tokens + calls)
 
     def answered(self, answer: AttemptAnswer) -> None:
         """Count what came back: only silence, errors and refused connections open the breaker."""

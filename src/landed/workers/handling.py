@@ -39,6 +39,7 @@ from landed.records.session import (
     is_postgres,
     is_retryable,
     jittered_us,
+    raise_durability,
     transact,
 )
 from landed.records.turns import Turns
@@ -260,6 +261,7 @@ class Handling(LaneAgent[Sequence[Job]]):
                     lambda: transact(
                         self._engine,
                         functools.partial(self._work, jobs, held),
+                        is_durable=False,  # it sees to that itself, together with its bounds
                         tries_max=tries_max,
                     ),
                     name=f"handler {jobs[0].handler.name}",
@@ -284,7 +286,7 @@ class Handling(LaneAgent[Sequence[Job]]):
         the handlers along with the first. Taking the work off the schedule comes last: it fails if
         a handler left the transaction unusable, so that nothing seems committed that was not.
         """
-        _bound(conn, self._pace.limit_s)
+        raise_durability(conn, limit_ms=max(1, int(self._pace.limit_s * 1000)))
         held[:] = [conn]
         marked = outbox.mark_done(conn, self._books, [job.row.outbox_id for job in jobs])
         gathered = effects.Gathered() if self._costs.may_gather(jobs) else None
@@ -413,16 +415,6 @@ def _call(job: Job, tx: Tx) -> None:
             "function and returns nothing"
         )
         raise _HandlerError(kind)
-
-
-def _bound(conn: Connection, limit_s: float) -> None:
-    """Have PostgreSQL end a handler that hangs in a statement, or between two."""
-    if is_postgres(conn.dialect):
-        conn.exec_driver_sql(
-            "SELECT set_config('statement_timeout', %(ms)s, true),"
-            " set_config('idle_in_transaction_session_timeout', %(ms)s, true)",
-            {"ms": str(max(1, int(limit_s * 1000)))},
-        )
 
 
 def _sever(held: list[Connection]) -> None:
