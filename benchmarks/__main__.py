@@ -2,7 +2,7 @@
 
 python -m benchmarks                       everything, about six minutes on a quiet machine
 python -m benchmarks engine age --quick    some of it, small
-python -m benchmarks age --big             ten million events as well
+python -m benchmarks age growth --big      ten million events as well
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ NAMES: Final = (
     "peers",
     "postgres",
     "fleet",
+    "growth",
 )
 
 
