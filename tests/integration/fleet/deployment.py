@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from landed.accounts.domain import Deposit, Order, Transfer, Withdrawal
 from landed.sim.history import Request
 from tests.integration.accounts_process import CLIENT_ID, Process
 from tests.integration.fleet.recorded import Recorder
+from tests.integration.fleet.servers import free_port
 from tests.integration.process import Serving
 
 WINDOW_S: Final = 900.0
@@ -67,9 +67,7 @@ class Deployment:
         """The URL that replicas find the log by."""
         self._port = 0
         if layout.log == "sqlite":
-            with socket.socket() as taken:
-                taken.bind(("127.0.0.1", 0))
-                self._port = taken.getsockname()[1]
+            self._port = free_port()
             self.log = f"landed://127.0.0.1:{self._port}"
         self._names = 0
 

@@ -7,6 +7,7 @@ that names two slots goes on being right through any number of failovers.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -33,12 +34,26 @@ _SETTINGS: Final = {
     "wal_retrieve_retry_interval": "100ms",
     "log_min_messages": "fatal",
 }
+_PORTS: Final = random.SystemRandom()
 _WATCH: Final = """
 "$@" & server=$!
 read -r _ || true
 kill -CONT "$server" 2>/dev/null; kill -QUIT "$server" 2>/dev/null; wait "$server"
 """
 """The shell sees the end of our pipe when this process is gone, however it went."""
+
+
+def free_port() -> int:
+    """A port for a server that comes and goes.
+
+    Below those that the system hands to clients: one of them could get it while the server is away,
+    and whoever dials a port of that range over and over may even be connected to himself.
+    """
+    while True:
+        port = _PORTS.randrange(15_000, 32_000)
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 class Ground:
@@ -72,9 +87,7 @@ class Server:
         self._ground = ground
         self._data = ground.home / name
         self._watcher: subprocess.Popen[bytes] | None = None
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            self.port: int = taken.getsockname()[1]
+        self.port = free_port()
 
     @property
     def conninfo(self) -> str:
