@@ -21,6 +21,7 @@ from landed.log import (
     Page,
     Read,
     Request,
+    SequenceTaken,
     Write,
 )
 from landed.sim.tear import Image
@@ -49,6 +50,8 @@ class Durable:
     def __init__(self) -> None:
         self.versions: dict[AggregateKey, int] = {}
         """The newest version of each aggregate that is flushed."""
+        self.marks: dict[tuple[AggregateKey, ClientId], int] = {}
+        """The highest sequence of each pair that is flushed."""
         self.position = 0
         self.broken: list[str] = []
         self._torn: tuple[Staged, ...] = ()
@@ -78,6 +81,8 @@ class Durable:
                 self.broken.append(f"position {staged.position} was stored after {self.position}")
             self.versions[staged.key] = staged.head.version
             self.position = staged.position
+            pair = staged.key, staged.client_id
+            self.marks[pair] = max(self.marks.get(pair, 0), staged.mark)
 
 
 class Keeper(Protocol):
@@ -210,6 +215,8 @@ class SimStore:
             for leg, version in zip(request.legs, answer.versions, strict=True):
                 if version > durable.versions.get(leg.key, 0):
                     yield f"version {version} of {leg.key} was acknowledged and is not flushed"
+        elif isinstance(answer, SequenceTaken) and isinstance(request, Write):
+            yield from self._untrue_mark(request, answer)
         elif isinstance(answer, Page) and isinstance(request, Read) and answer.batches:
             version = answer.batches[-1].version
             if version > durable.versions.get(request.key, 0):
@@ -218,3 +225,13 @@ class SimStore:
             position = answer.entries[-1].position
             if position > durable.position:
                 yield f"feed position {position} was shown and is not flushed"
+
+    def _untrue_mark(self, write: Write, taken: SequenceTaken) -> Iterator[str]:
+        """What "taken" tells that is not flushed: in flight has an answer of its own (I3, I9)."""
+        assert taken.key is not None
+        flushed = self._disk.durable.marks.get((taken.key, write.client_id), 0)
+        if (taken.highest_seq or 0) > flushed:
+            yield (
+                f"sequence {taken.attempted_seq} of {taken.key} was told to be taken up to "
+                f"{taken.highest_seq}, and {flushed} is flushed"
+            )

@@ -148,6 +148,21 @@ def test_an_event_of_which_everybody_was_told_that_it_was_not_applied(history):
     assert set() == broken(history)
 
 
+def test_a_call_told_not_applied_whose_own_write_landed(history):
+    legs = ((KEY_A, 0, 1),)
+    history.take(Call(4, history.requests[0], "replica-1", 0.9, 0.95, Conflicted()))
+    history.entries = [Entry(0.9, "replica-1", "log.write", {**of(4), "legs": legs})]
+    assert {"a_call_told_not_applied_did_not_land"} == broken(history)
+    history.entries.append(Entry(1.2, "replica-1", "log.write", {**of(1), "legs": legs}))
+    assert set() == broken(history), "it may be there on account of the other call"
+    history.entries = [Entry(0.9, "replica-1", "log.write", {**of(4), "legs": ((KEY_A, 3, 1),)})]
+    assert set() == broken(history), "another attempt of it landed"
+
+
+def of(call):
+    return {"call": call, "event_id": ONE}
+
+
 def test_a_balance_below_zero(history):
     history.truth.batches[KEY_B] += (
         batch(2, Movement(Kind.WITHDRAWN, 21), seq=2, event_id=EventId(UUID(int=9))),

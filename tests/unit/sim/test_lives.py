@@ -14,7 +14,7 @@ from landed.engines.ask import ask
 from landed.engines.lane import Lane
 from landed.errors import StorageError
 from landed.limits import Limits
-from landed.log import Landed, Page, Read, Unknown
+from landed.log import Landed, Page, Read, SequenceTaken, Unknown
 from landed.sim.disk import Disk
 from landed.sim.spindle import Flaw, SimStore
 from landed.sim.stepped import Stepped
@@ -143,6 +143,8 @@ async def test_an_answer_that_is_not_flushed_is_noticed_at_once():
     assert list(store.untrue(asked, Landed((1,))))
     assert isinstance(await ask(lane, asked), Landed)
     assert not list(store.untrue(asked, Landed((1,))))
+    assert list(store.untrue(asked, SequenceTaken(key(1), 2, 1)))
+    assert not list(store.untrue(asked, SequenceTaken(key(1), 1, 1)))
     await lane.close()
 
 

@@ -13,7 +13,10 @@ from landed.sim.invariants.answered import every_success_is_in_the_log
 from landed.sim.invariants.balances import balances_fold_from_the_log
 from landed.sim.invariants.calm import every_request_ends_in_calm
 from landed.sim.invariants.contiguous import versions_have_no_gap
-from landed.sim.invariants.denied import what_is_not_applied_has_no_event
+from landed.sim.invariants.denied import (
+    a_call_told_not_applied_did_not_land,
+    what_is_not_applied_has_no_event,
+)
 from landed.sim.invariants.feed import the_feed_agrees_with_the_log
 from landed.sim.invariants.once import a_request_lands_at_most_once
 from landed.sim.invariants.original import a_retry_gets_the_original_answer
@@ -38,6 +41,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     every_success_is_in_the_log,
     a_retry_gets_the_original_answer,
     what_is_not_applied_has_no_event,
+    a_call_told_not_applied_did_not_land,
     key_reused_is_said_of_reused_keys,
     balances_fold_from_the_log,
     a_look_sees_what_was_answered_before,
@@ -56,6 +60,7 @@ OF_A_SUBJECT: tuple[Invariant, ...] = (
     every_success_is_at_its_version,
     a_retry_gets_the_original_answer,
     what_is_not_applied_has_no_event,
+    a_call_told_not_applied_did_not_land,
     key_reused_is_said_of_reused_keys,
     a_look_sees_what_was_answered_before,
     the_feed_agrees_with_the_log,
