@@ -15,7 +15,8 @@ from landed.engines.sqlite.row import HeadRow
 
 SLICE: Final = 256
 """Heads are paid so many at a time, or as many as changes were committed if those are more:
-neighbours share a page, and no commit takes much longer than the others."""
+neighbours share a page, and no commit takes much longer than the others. Never more than a quarter of
+what may be owed, so that a sweep has slices at any size."""
 
 
 class Payment(NamedTuple):
@@ -78,7 +79,7 @@ class Owed:
                 return None
             self._begin(position)
         self._due += changes
-        if self._due < SLICE:
+        if self._due < min(SLICE, self._changes_max // 4):
             return None
         end = self._at + self._due
         rows = [self.rows[key] for key in self._queue[self._at : end]]
