@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import CoroutineType, FrameType
 from typing import Any, Final, NamedTuple
@@ -30,7 +30,7 @@ from landed.facts import forget
 from landed.ledger import Ledger
 from landed.records.invariants import check as broken_invariants
 from landed.testing.crash import Crash
-from landed.testing.everywhere import Open, Step, is_time_passing, settle
+from landed.testing.everywhere import Open, Step, is_time_passing, settle, take
 
 _WRITES: Final = re.compile(r"\s*(?:INSERT INTO|UPDATE|DELETE FROM)\s+\"?(\w+)", re.IGNORECASE)
 _NOT_THE_USERS: Final = tuple(
@@ -185,7 +185,7 @@ async def _run(ledger: Ledger, life: _Life, begin: Step | None) -> None:
 
     async def _program() -> None:
         if begin is not None:
-            await _stepping(begin, "begin")(ledger)
+            await _stepping(partial(take, begin), "begin")(ledger)
             life.has_begun = True
         await settle(ledger)
 
@@ -236,7 +236,7 @@ async def _examine(
             seen = f"{first.detail} ({first.subject}){more}"
             raise BoundaryError(boundary, of, first.rule, seen)
         try:
-            await check(ledger)
+            await take(check, ledger)
         except BoundaryError:
             raise
         except AssertionError as failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from inspect import isawaitable
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, update
@@ -32,7 +33,8 @@ class Died(NamedTuple):
 
 
 Open = Callable[[Note, int], Ledger]
-Step = Callable[[Ledger], Awaitable[None]]
+Step = Callable[[Ledger], Awaitable[None] | None]
+"""A function of the test's own, plain or async."""
 
 
 async def settle(ledger: Ledger, *, rounds: int = _ROUNDS) -> None:
@@ -54,6 +56,13 @@ async def settle(ledger: Ledger, *, rounds: int = _ROUNDS) -> None:
 def _pass_time(conn: Connection) -> None:
     conn.execute(update(schedule).values(lease_until=1, ready_at=1))
     conn.execute(update(effects).where(effects.c.state == "sending").values(send_deadline=1))
+
+
+async def take(step: Step, ledger: Ledger) -> None:
+    """Call a function of the test's own, and wait for it if it is async."""
+    awaited = step(ledger)
+    if isawaitable(awaited):
+        await awaited
 
 
 async def crash_everywhere(open: Open, begin: Step, check: Step) -> list[Died]:
@@ -98,10 +107,10 @@ async def crash_everywhere(open: Open, begin: Step, check: Step) -> list[Died]:
 async def _whole_life(ledger: Ledger, begin: Step | None, check: Step) -> None:
     try:
         if begin is not None:
-            await begin(ledger)
+            await take(begin, ledger)
         await settle(ledger)
         invariants(ledger)
-        await check(ledger)
+        await take(check, ledger)
     finally:
         await ledger.aclose()
 
@@ -109,7 +118,7 @@ async def _whole_life(ledger: Ledger, begin: Step | None, check: Step) -> None:
 async def _cut_short(ledger: Ledger, begin: Step) -> bool:
     """Live until the crash; False if this time the point was not passed so often."""
     try:
-        await begin(ledger)
+        await take(begin, ledger)
         await settle(ledger)
     except BaseException as e:
         if not _is_crash(e):
