@@ -24,7 +24,10 @@ SERVICE_EXTRA: Final = "this needs the service extra: pip install 'landed[servic
 def accounts(
     *,
     log: Annotated[
-        str, typer.Option("--log", metavar="URL", help="landed://host:port, or sqlite:///path")
+        str,
+        typer.Option(
+            "--log", metavar="URL", help="landed://host:port, sqlite:///path or postgresql://…"
+        ),
     ],
     client_id: Annotated[
         str,

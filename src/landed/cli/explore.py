@@ -47,10 +47,10 @@ class WorldChoice(StrEnum):
 class Kind:
     """Which worlds."""
 
-    replicas: int
+    replicas: int = 0
     """0: drawn by each seed."""
-    engine: EngineChoice
-    app: str | None
+    engine: EngineChoice = EngineChoice.DRAWN
+    app: str | None = None
     """A user's own subject, ``module:name``."""
 
     @property
@@ -144,21 +144,30 @@ def explore(
     """Run the real server, pool, loop and engine in simulated worlds, and check what must hold.
 
     Every world has a fleet of replicas, callers that retry, lost answers, resets, crashes of the
-    server's machine in the middle of a flush, hosts that stop and clocks that step, all from its seed. The first world in which something is wrong is told as a
-    story, with the command that replays it; the exit code is then 1.
+    server's machine in the middle of a flush, hosts that stop and clocks that step, all from its
+    seed. The first world in which something is wrong is told as a story, with the command that
+    replays it; the exit code is then 1.
     """
+    kind = Kind(replicas, engine, app)
+    if ablations or small:
+        has_more = ablations and small or world is WorldChoice.SHOP
+        if has_more or kind != Kind() or seed is not None or html or (small and save):
+            raise ConfigurationError(
+                "--ablations and --small go alone: they choose their worlds themselves, and of the "
+                "other options --ablations takes --save, and both take --json"
+            )
     if ablations:
         raise typer.Exit(break_rules(save=save, as_json=as_json))
     if small:
         raise typer.Exit(search_small(as_json=as_json))
     if world is WorldChoice.SHOP:
-        if html or save or app:
+        if html or save or kind != Kind():
             raise ConfigurationError(
                 "days of the shop are told, not drawn, and are about its own handlers: leave out "
-                "--html, --save and --app; landed.testing.crash_everywhere is for yours"
+                "--html, --save, --app, --replicas and --engine; landed.testing.crash_everywhere is "
+                "for yours"
             )
         raise typer.Exit(explore_shop(seeds, start, seed, jobs, is_json=as_json))
-    kind = Kind(replicas, engine, app)
     if seed is not None:
         finding = kind.live(seed)
         _print_world(finding, as_json=as_json)

@@ -31,6 +31,26 @@ def test_clean_worlds_are_counted_with_what_they_went_through(capsys):
     assert "unknown outcome" in out
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--ablations --seed 3", "go alone"),
+        ("--small --engine sqlite", "go alone"),
+        ("--small --ablations", "go alone"),
+        ("--small --save x", "go alone"),
+        ("--ablations --world shop", "go alone"),
+        ("--world shop --replicas 3", "leave out"),
+        ("--world shop --engine sqlite", "leave out"),
+        ("--world shop --html x", "leave out"),
+    ],
+)
+def test_an_option_that_would_not_be_heard_is_refused(capsys, options, said):
+    code, out, err = run(capsys, *options.split())
+    assert (2, "") == (code, out)
+    assert said in err
+    assert err.count("\n") == 1
+
+
 def test_the_same_as_json(capsys):
     code, out, _ = run(capsys, "--seeds", "2", "--json")
     told = json.loads(out)
