@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 import pytest
 
+import landed.engines.postgres.copying
 from landed.cli import app as door
 from landed.clock import SystemClock
 from landed.conformance.trial import A, B, C, Trial, key, leg, write
@@ -23,9 +25,11 @@ from landed.engines.postgres.copying import TablesSource
 from landed.engines.sqlite.check import verify
 from landed.engines.sqlite.copying import FileTarget
 from landed.engines.sqlite.file import heads_until, read_meta
+from landed.errors import StorageError
 from landed.ids import AggregateKey, ClientId, UserId
 from landed.limits import Limits
 from landed.log import Busy, Details, GetDetails, SequenceTaken, Write
+from tests.integration.accounts_process import CLIENT_ID, Process
 from tests.logs_on_postgres import Place, dsn, look_into
 from tests.unit.engines.sqlite.logfile import raw
 
@@ -200,6 +204,31 @@ def test_a_copy_that_is_killed_goes_on_and_is_no_log_before(kinds, new_log, caps
     assert asyncio.run(look(target)) == before
 
 
+def test_a_copy_that_is_cut_off_at_its_very_end_is_whole(new_log, capsys, monkeypatch):
+    source = new_log("sqlite")
+    asyncio.run(filled(source))
+    before = asyncio.run(look(source))
+
+    def cut(*_: object) -> None:
+        raise StorageError("cut off")
+
+    for kind, where, name in (
+        ("sqlite", Path, "rename"),
+        ("postgres", landed.engines.postgres.copying, "settle_place"),
+    ):
+        target = new_log(kind)
+        with monkeypatch.context() as cutting:
+            cutting.setattr(where, name, cut)
+            assert copy(capsys, source, target)[0] == 1
+        code, out, err = copy(capsys, source, target, "--json")
+        if kind == "sqlite":
+            assert json.loads(out)["identity"]["restore_epoch"] == 1
+        else:
+            assert code == 2
+            assert "there is a log in" in err
+        assert asyncio.run(look(target)) == before
+
+
 def test_what_dies_in_the_source_between_two_attempts_is_dead_in_the_copy(new_log, capsys):
     source, target = new_log("postgres"), new_log("sqlite")
     asyncio.run(filled(source))
@@ -314,3 +343,35 @@ def test_what_is_no_place_for_a_copy_is_one_line(new_log, capsys, tmp_path):
         assert (2, "") == (code, out)
         assert text in err
         assert err.count("\n") == 1
+
+
+def test_a_request_repeated_after_the_move_gets_its_original_answer(new_log, capsys, postgres_url):
+    """One process on each log, and a shared projection that remembers the log as it was."""
+    places = [new_log("sqlite"), new_log("postgres")]
+    answers = []
+    for at, url in enumerate(places):
+        with Process(
+            *("accounts", "--listen", "127.0.0.1:0", "--log", url, "--client-id", CLIENT_ID),
+            *("--projection", postgres_url),
+            ready="landed accounts: listening on http://127.0.0.1:",
+        ) as service:
+            if at:
+                answers.append(deposit(service.url, "first"))
+                answers.append(deposit(service.url, "third"))
+            else:
+                answers += [deposit(service.url, "first"), deposit(service.url, "second")]
+            assert service.stop()[0] == 0
+        if not at:
+            assert copy(capsys, *places)[0] == 0
+    assert answers == [5, 10, 5, 15]
+
+
+def deposit(service: str, key: str) -> int:
+    """Deposit 5 cents; the balance that is told."""
+    answer = httpx.post(
+        f"{service}/api/accounts/{UUID(int=1)}/deposit",
+        json={"amountCents": 5},
+        headers={"Idempotency-Key": key},
+    )
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["balanceCents"])

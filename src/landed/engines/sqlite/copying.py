@@ -239,9 +239,12 @@ class FileTarget(FilePlace):
         check_recovered(self._draft)
         self._connection.close()
         self._connection = connect(self._draft, cache_kib=_CACHE_KIB, is_writer=True)
+        self._identity = identity._replace(restore_epoch=identity.restore_epoch + 1)
         (position,) = next(self._rows("SELECT max(position) FROM entries"))
         if position is not None:
-            same_log(_identity_of(read_meta(self._connection, self._draft)), identity, self.name)
+            found = _identity_of(read_meta(self._connection, self._draft))
+            if found != self._identity:  # it was whole, and a kill came before it was moved
+                same_log(found, identity, self.name)
             return int(position)
         with Transaction(self._connection):
             self._set("log_id", str(identity.log_id))
@@ -281,14 +284,12 @@ class FileTarget(FilePlace):
 
     def publish(self) -> LogIdentity:
         """See ``Target.publish``. The file is moved to its place when everything is flushed."""
-        identity = _identity_of(read_meta(self._connection, self._draft))
-        identity = identity._replace(restore_epoch=identity.restore_epoch + 1)
         with Transaction(self._connection):
             self._connection.execute("DELETE FROM anchors")
             self._connection.execute(_ANCHORS)
             (newest,) = next(self._rows("SELECT coalesce(max(position), 0) FROM entries"))
             self._set(HEADS_UNTIL, str(newest))
-            self._set("restore_epoch", str(identity.restore_epoch))
+            self._set("restore_epoch", str(self._identity.restore_epoch))
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             self._connection.close()
@@ -304,7 +305,7 @@ class FileTarget(FilePlace):
             raise translated(error, f"cannot finish {self._draft}") from error
         except OSError as error:
             raise StorageError(f"cannot finish {self._draft}: {error.strerror}") from error
-        return identity
+        return self._identity
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
