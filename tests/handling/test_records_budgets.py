@@ -286,6 +286,15 @@ _TIMED = {
     "claim": lambda books: (
         lambda conn: schedule.claim(conn, books, lane="handle", owner="w", limit=10)
     ),
+    "begin": lambda books: (
+        lambda conn: attempts.begin(
+            conn,
+            books,
+            effects.view_by_key(conn, books, lives.RECIPIENT, "t"),
+            lives.REPLAYS,
+            worker="w",
+        )
+    ),
     "overdue": lambda books: lambda conn: attempts.overdue(conn, books, limit=10),
     "settle receipts": lambda books: lambda conn: retention.settle_receipts(conn, books),
     "scrub": lambda books: (
@@ -317,6 +326,8 @@ def walks(db, rows):
         asked = effects.request(conn, books, lives.intent("s", order=order))
         lives.begun(conn, books, asked.effect_id)
         lives.confirmed(conn, books, "c")
+        later = replace(order, version=10**7 + 1)
+        effects.request(conn, books, lives.intent("t", order=later))
 
     db.transact(some)
     fill(db, rows)

@@ -9,7 +9,19 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, Update, and_, case, exists, func, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    Update,
+    and_,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from landed.effects.answer import (
     Abandoned,
@@ -152,7 +164,10 @@ def _opening(each: Shape) -> Update:
             older.c.order_domain == effects.c.order_domain,
             older.c.order_key == effects.c.order_key,
             older.c.version < effects.c.version,
-            older.c.state.not_in([state.value for state in TERMINAL]),
+            # Written out, in the words and the order of the index, or no planner can use it.
+            older.c.state.not_in(
+                [literal_column(f"'{state.value}'") for state in State if state in TERMINAL]
+            ),
         ),
     )
     return (
