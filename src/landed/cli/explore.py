@@ -149,24 +149,15 @@ def explore(
     replays it; the exit code is then 1.
     """
     kind = Kind(replicas, engine, app)
+    is_shop = world is WorldChoice.SHOP
     if ablations or small:
-        has_more = ablations and small or world is WorldChoice.SHOP
-        if has_more or kind != Kind() or seed is not None or html or (small and save):
-            raise ConfigurationError(
-                "--ablations and --small go alone: they choose their worlds themselves, and of the "
-                "other options --ablations takes --save, and both take --json"
-            )
-    if ablations:
+        is_single = seed is not None or html is not None or (small and save is not None)
+        _check_alone(not is_single and not is_shop and small != ablations and kind == Kind())
+        if small:
+            raise typer.Exit(search_small(as_json=as_json))
         raise typer.Exit(break_rules(save=save, as_json=as_json))
-    if small:
-        raise typer.Exit(search_small(as_json=as_json))
-    if world is WorldChoice.SHOP:
-        if html or save or kind != Kind():
-            raise ConfigurationError(
-                "days of the shop are told, not drawn, and are about its own handlers: leave out "
-                "--html, --save, --app, --replicas and --engine; landed.testing.crash_everywhere is "
-                "for yours"
-            )
+    if is_shop:
+        _check_shop(html is None and save is None and kind == Kind())
         raise typer.Exit(explore_shop(seeds, start, seed, jobs, is_json=as_json))
     if seed is not None:
         finding = kind.live(seed)
@@ -197,6 +188,24 @@ def explore(
     elif html is not None:
         typer.echo(f"nothing went wrong, so {html} was not drawn: name a world by --seed", err=True)
     raise typer.Exit(0 if failed is None else 1)
+
+
+def _check_alone(is_alone: bool) -> None:
+    """Refuse what would not be heard."""
+    if not is_alone:
+        raise ConfigurationError(
+            "--ablations and --small go alone: they choose their worlds themselves; --ablations "
+            "takes --save as well, and both take --json"
+        )
+
+
+def _check_shop(is_heard: bool) -> None:
+    if not is_heard:
+        raise ConfigurationError(
+            "days of the shop are told, not drawn, and are about its own handlers: leave out "
+            "--html, --save, --app, --replicas and --engine; landed.testing.crash_everywhere is "
+            "for yours"
+        )
 
 
 def _print_world(finding: Finding, *, as_json: bool) -> None:
