@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -12,6 +12,7 @@ from landed.accounts.domain import Transfer, account_key
 from landed.commands import Command, Done, Outcome
 from landed.ids import AggregateKey, EventId
 from landed.log import Batch, FeedEntry
+from landed.sim.filed import Filed
 from landed.sim.subject import Subject, Wish
 
 
@@ -104,6 +105,8 @@ class Truth:
 
     batches: dict[AggregateKey, tuple[Batch, ...]] = field(default_factory=dict)
     feed: tuple[FeedEntry, ...] = ()
+    filed: Mapping[bytes, Sequence[Filed]] | None = None
+    """The same batches as the rows of the file, by packed key; None if the log was in memory."""
     _known: dict[tuple[AggregateKey, UUID], tuple[tuple[Batch, ...], dict[int, list[Batch]]]] = (
         field(default_factory=dict)
     )

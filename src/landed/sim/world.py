@@ -14,11 +14,13 @@ from uuid import UUID
 
 from landed.accounts.domain import Deposit
 from landed.client.embedded import EmbeddedLog
+from landed.engines.sqlite.check import verify
 from landed.errors import AggregateMissingError, StorageError
 from landed.facts import forget
 from landed.ids import AggregateKey, EventId
 from landed.log import Batch, FeedRead, Read
 from landed.sim.disk import Disk
+from landed.sim.filed import filed
 from landed.sim.history import Call, History, Look, Request, Truth
 from landed.sim.lives import ADDRESS, HOST, ServerLives
 from landed.sim.loop import on_host, sim_loop
@@ -65,7 +67,12 @@ class World:
                 await replica.close()
             await self._server.close()
             history.broken += self._disk.durable.broken
+            path = self._disk.path
+            rows = None if path is None else filed(path)
+            if path is not None:
+                history.broken += verify(path).findings
             history.truth = await self._read_log()
+            history.truth.filed = rows
         finally:
             self._disk.erase()
 

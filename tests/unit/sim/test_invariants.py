@@ -10,8 +10,10 @@ from landed.commands import Conflicted, Done, How, Reject, Rejected, Unresolved
 from landed.commands.outcome import Applied
 from landed.ids import ClientId, EventId
 from landed.log import Batch, Event, FeedEntry, FeedKind
+from landed.sim.filed import as_filed
 from landed.sim.history import Call, Entry, History, Look, Request, Shipped
 from landed.sim.invariants import INVARIANTS, OF_A_SUBJECT
+from landed.sim.invariants.filed import the_file_holds_what_was_told
 from landed.sim.stranger import CLIENT
 
 SERVICE = ClientId(UUID(int=77))
@@ -208,6 +210,19 @@ def test_a_feed_that_leaves_something_out_or_turns_it_round(history):
     told_feed(history)
     history.truth.feed = (first, second._replace(position=1), third)
     assert {"the_feed_agrees_with_the_log"} == broken(history)
+
+
+def test_a_file_that_lacks_what_the_engine_shows_or_what_was_told(history):
+    filed = {
+        key.packed: [as_filed(each) for each in batches]
+        for key, batches in history.truth.batches.items()
+    }
+    history.truth.filed = filed
+    assert set() == broken(history)
+    filed[KEY_A.packed][0] = filed[KEY_A.packed][0]._replace(events=((1, 1, b"other"),))
+    assert {"the_file_holds_what_was_told"} == broken(history)
+    del filed[KEY_A.packed]
+    assert len(list(the_file_holds_what_was_told(history))) == 4  # what is shown, and three calls
 
 
 def test_a_write_that_reaches_the_engine_twice(history):

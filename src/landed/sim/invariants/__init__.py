@@ -18,6 +18,7 @@ from landed.sim.invariants.denied import (
     what_is_not_applied_has_no_event,
 )
 from landed.sim.invariants.feed import the_feed_agrees_with_the_log
+from landed.sim.invariants.filed import the_file_holds_what_was_told
 from landed.sim.invariants.once import a_request_lands_at_most_once
 from landed.sim.invariants.original import a_retry_gets_the_original_answer
 from landed.sim.invariants.recent import a_look_sees_what_was_answered_before
@@ -46,6 +47,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     balances_fold_from_the_log,
     a_look_sees_what_was_answered_before,
     the_feed_agrees_with_the_log,
+    the_file_holds_what_was_told,
     a_write_is_sent_at_most_once,
     taken_is_said_behind_the_guard,
     an_unguarded_writer_lands_once,
@@ -64,6 +66,7 @@ OF_A_SUBJECT: tuple[Invariant, ...] = (
     key_reused_is_said_of_reused_keys,
     a_look_sees_what_was_answered_before,
     the_feed_agrees_with_the_log,
+    the_file_holds_what_was_told,
     a_write_is_sent_at_most_once,
     taken_is_said_behind_the_guard,
     every_request_ends_in_calm,
