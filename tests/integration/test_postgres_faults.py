@@ -446,20 +446,22 @@ async def test_a_value_that_no_row_can_hold_is_refused_and_leaves_no_doubt(
         assert await ask(engine, write(key(), 1)) == Landed((1,))
 
 
+def sessions_of(url: str) -> list[int]:
+    """The processes of the server that work for the log's engine."""
+    asked = (
+        "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity "
+        "WHERE application_name = 'landed' AND pid <> pg_backend_pid()"
+    )
+    return [int(pid) for pid in ask_server(url, asked).split()]
+
+
 async def test_a_frozen_server_does_not_keep_an_engine_from_closing(
     postgres_place: Place,
 ) -> None:
     url = postgres_place.new_log()
     async with opened(url, shutdown_grace_s=0.2) as engine:
         await ask_all(engine, [write(key(), 1), Read(key())])
-        pids = [
-            int(pid)
-            for pid in ask_server(
-                url,
-                "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity "
-                "WHERE application_name = 'landed' AND pid <> pg_backend_pid()",
-            ).split()
-        ]
+        pids = sessions_of(url)
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -470,6 +472,24 @@ async def test_a_frozen_server_does_not_keep_an_engine_from_closing(
             assert all(answer.done() for answer in waiting)
             # Nothing was sent to commit, so it was tried again on a session that is not frozen.
             assert waiting[0].result() == Landed((2,))
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_session_frozen_before_a_commit_is_given_up_and_another_one_goes_on(
+    postgres_place: Place,
+) -> None:
+    url = postgres_place.new_log()
+    async with opened(url, lock_wait_s=0.1, commit_wait_s=0.3) as engine:
+        await ask(engine, write(key(), 1))
+        pids = sessions_of(url)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            # Neither closed nor killed: only the bound of our own tells it from a slow one.
+            async with asyncio.timeout(20):
+                assert await ask(engine, write(key(), 2)) == Landed((2,))
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)

@@ -144,6 +144,9 @@ class Committer:
         self._marks: dict[tuple[AggregateKey, ClientId], int] = {}
         self._stuck: set[int] = set()
         """Locks that were not had in time: they are tried, not waited for, until one is had."""
+        self._silence_s = 2 * limits.lock_wait_s + limits.commit_wait_s
+        """A server that has been silent longer than its own bounds allow is given up; never one that
+        was told to commit."""
         self._warnings: list[str] = []
         self.identity: LogIdentity | None = None
         """Of the log that the newest connection leads to."""
@@ -313,7 +316,7 @@ class Committer:
             calls.append(Call(TRY_LOCK, (ints(tried),)))
         calls.append(Call(LOAD, load))
         try:
-            rows = self._run(calls)
+            rows = self._run(calls, within_s=self._silence_s)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
             raise _LockTimeoutError from None
         return rows[-1], [row[0] for row in rows[-2]] if tried else []
@@ -388,9 +391,11 @@ class Committer:
 
     # --- the connection
 
-    def _run(self, calls: Sequence[Call]) -> list[list[tuple[Any, ...]]]:
+    def _run(
+        self, calls: Sequence[Call], *, within_s: float | None = None
+    ) -> list[list[tuple[Any, ...]]]:
         assert self._exchange is not None, "connect first"
-        return self._exchange.run(calls)
+        return self._exchange.run(calls, within_s=within_s)
 
     def _noticed(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -403,7 +408,7 @@ class Committer:
             return
         with suppress(psycopg.Error):
             if not connection.closed:
-                self._run([Call(ROLLBACK)])
+                self._run([Call(ROLLBACK)], within_s=self._silence_s)
                 return
         self.close()
 

@@ -61,10 +61,17 @@ class Exchange:
         self._prepared: set[bytes] = set()
         self._poll = select.poll()
 
-    def run(self, calls: Sequence[Call]) -> list[list[tuple[Any, ...]]]:
+    def run(
+        self, calls: Sequence[Call], *, within_s: float | None = None
+    ) -> list[list[tuple[Any, ...]]]:
         """Send all calls at once and wait for all results; the rows of each, in order.
 
         After the first that fails the server skips the rest.
+
+        Args:
+            calls: what to run.
+            within_s: how long a server may keep silent before the connection is given up; None
+                waits as long as it takes, as a commit must that may wait for a standby.
 
         Raises:
             psycopg.Error: of the first call that failed, or the connection is lost.
@@ -76,7 +83,7 @@ class Exchange:
         try:
             expected = [self._send(call) for call in calls]
             pgconn.pipeline_sync()
-            results = self._receive(sum(expected))
+            results = self._receive(sum(expected), within_s)
         except psycopg.Error:
             # Half an exchange is left in it.
             self._connection.close()
@@ -128,12 +135,12 @@ class Exchange:
         )
         return 1 + is_new
 
-    def _receive(self, count: int) -> list[PGresult]:
+    def _receive(self, count: int, within_s: float | None) -> list[PGresult]:
         """Wait for so many results and the end of the exchange."""
         pgconn = self._pgconn
         results: list[PGresult] = []
         while True:
-            self._wait()
+            self._wait(within_s)
             while not pgconn.is_busy():
                 result = pgconn.get_result()
                 if result is None:
@@ -149,8 +156,12 @@ class Exchange:
                     self._raise_first(results)
                     raise psycopg.OperationalError(pgconn.get_error_message())
 
-    def _wait(self) -> None:
-        """Send what is queued and wait for something to come. There is no bound: see commit.py."""
+    def _wait(self, within_s: float | None) -> None:
+        """Send what is queued and wait for something to come.
+
+        Raises:
+            psycopg.OperationalError: nothing went out or came in for ``within_s``.
+        """
         pgconn = self._pgconn
         descriptor = pgconn.socket
         while True:
@@ -158,8 +169,11 @@ class Exchange:
             self._poll.register(
                 descriptor, select.POLLIN if is_flushed else select.POLLIN | select.POLLOUT
             )
-            ((_, events),) = self._poll.poll() or ((0, 0),)
+            ready = self._poll.poll(None if within_s is None else within_s * 1000)
             self._poll.unregister(descriptor)
+            if not ready:
+                raise psycopg.OperationalError(f"the server kept silent for {within_s:g} s")
+            ((_, events),) = ready
             if events & ~select.POLLOUT:
                 pgconn.consume_input()
                 return
