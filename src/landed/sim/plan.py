@@ -15,6 +15,7 @@ from uuid import UUID
 
 from landed.accounts.domain import Deposit, Order, Transfer, Withdrawal, account_key
 from landed.commands import Policy
+from landed.engines.pace import UNKNOWN_MS
 from landed.ids import AggregateKey, EventId
 from landed.limits import Limits
 from landed.sim.faults import Dials
@@ -137,7 +138,7 @@ def draw(
         disturb_every_s=harder.choice((0.05, 0.2, 0.5)) if blows else rng.choice((0.0, 0.2, 3.0)),
         disturbances=(*_draw_disturbances(rng), *blows),
         is_mortal=bool(blows),
-        limits=_draw_limits(harder),
+        limits=_draw_pace(seed, _draw_limits(harder)),
         down_s=harder.choice((0.01, 0.5, 5.0)),
         pauses_s=policy.window_s * harder.choice((0.05, 0.5, 2.0)),
         cancel_at_max=harder.choice((0, 0, 8, 40)),
@@ -208,6 +209,20 @@ def _draw_limits(rng: Random) -> Limits:
         group_writes_max=rng.choice((1, 2, usual.group_writes_max)),
         replayed_max=rng.choice((1, 4, usual.replayed_max)),
         readers_max=rng.choice((1, usual.readers_max)),
+    )
+
+
+def _draw_pace(seed: int, limits: Limits) -> Limits:
+    """In some worlds heads wait for a sweep of several, and commits have one path from the start.
+
+    A commit takes no virtual time, so a limit above ``pace.UNKNOWN_MS`` keeps all of them on the
+    loop's thread; with the usual one the paths change within a world.
+    """
+    rng = Random(f"{seed}/pace")  # noqa: S311  # apart, so that old seeds keep everything else
+    return replace(
+        limits,
+        replayed_max=rng.choice((*[limits.replayed_max] * 3, 8, 16, 64)),
+        inline_commit_ms=rng.choice((0.0, limits.inline_commit_ms, 2 * UNKNOWN_MS)),
     )
 
 
