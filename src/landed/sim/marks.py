@@ -79,6 +79,8 @@ def marks_of(history: History) -> frozenset[str]:
                 marks.add(mark)
         elif entry.what == "lane.committed" and entry.fields["changes"] != 1:
             marks.add("several changes in one flush")
+        elif entry.what == "log.read" and entry.fields.get("is_cut"):
+            marks.add("a history read in several pages")
     marks.update(_outcome_mark(call.outcome) for call in history.calls)
     marks.update(_of_calls(history))
     marks.update(_of_evictions(history))
@@ -149,6 +151,7 @@ ALL_MARKS: Final[tuple[str, ...]] = (
         if mark != "taken: unwritten"  # needs a trim or a delete, which no world has yet
     ),
     "several changes in one flush",
+    "a history read in several pages",
     "write arrives after it was given up",
     "two calls of one request at once",
     "original answer on the other replica",

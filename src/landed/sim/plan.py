@@ -27,6 +27,8 @@ EngineName = Literal["memory", "sqlite"]
 
 _ON_DISK: Final = 0.2
 """The share of worlds on a disk, where nothing else is said."""
+_SMALL_PAGE: Final = 400
+"""Bytes of a page that ends after three or four batches, so that a history takes several."""
 _ACCOUNTS_MAX: Final = 3
 _CALLERS_MAX: Final = 3
 _REQUESTS_MAX: Final = 3
@@ -213,7 +215,7 @@ def _draw_limits(rng: Random) -> Limits:
 
 
 def _draw_pace(seed: int, limits: Limits) -> Limits:
-    """In some worlds heads wait for a sweep of several, and commits have one path from the start.
+    """In some worlds heads wait for a sweep, commits have one path from the start, pages are small.
 
     A commit takes no virtual time, so a limit above ``pace.UNKNOWN_MS`` keeps all of them on the
     loop's thread; with the usual one the paths change within a world.
@@ -223,6 +225,7 @@ def _draw_pace(seed: int, limits: Limits) -> Limits:
         limits,
         replayed_max=rng.choice((*[limits.replayed_max] * 3, 8, 16, 64)),
         inline_commit_ms=rng.choice((0.0, limits.inline_commit_ms, 2 * UNKNOWN_MS)),
+        max_response_size=rng.choice((_SMALL_PAGE, limits.max_response_size)),
     )
 
 

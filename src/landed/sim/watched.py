@@ -93,6 +93,7 @@ class WatchedLog:
                 key=read.key,
                 since=read.filters.from_version,
                 versions=versions,
+                is_cut=page.next_version is not None,
             )
         else:
             self._note(
