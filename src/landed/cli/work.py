@@ -7,9 +7,10 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from landed.facts import Note
     from landed.ledger import Ledger
     from landed.workers.worker import Worker
+
+STUCK_S: Final = 5.0
+"""After the grace, and after that time as well, what has not ended will not end by itself."""
 
 
 class WorkOptions(NamedTuple):
@@ -93,7 +97,7 @@ async def _work(ledger: Ledger, options: WorkOptions, note: Note) -> None:
     from landed.workers.worker import Worker, agents_of, lane_of
 
     # First of all, so that a stop while it starts is a stop in good order as well.
-    ending = _Ending()
+    ending = _Ending(options.grace_s)
     try:
         await ledger.start(is_migrating=options.is_migrating)
         desk = Desk(
@@ -127,8 +131,9 @@ async def _work(ledger: Ledger, options: WorkOptions, note: Note) -> None:
 class _Ending:
     """The first signal stops the worker in good order; a second one does not wait for the grace."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace_s: float) -> None:
         self._signals = 0
+        self._leave_s = grace_s + STUCK_S
         self._worker: Worker | None = None
         self._running = asyncio.current_task()
         loop = asyncio.get_running_loop()
@@ -142,10 +147,32 @@ class _Ending:
 
     def _come(self) -> None:
         self._signals += 1
+        if self._signals == 1:
+            leave_after(self._leave_s)
         if self._worker is not None:
             self._worker.stop()
         if self._signals > 1 and self._running is not None:
             self._running.cancel()
+
+
+def leave_after(seconds: float) -> None:
+    """End the process so many seconds from now if it has not ended by itself.
+
+    A database that neither answers nor hangs up holds the thread that waits for it, and Python waits
+    for its threads. To be killed at any moment is what the records are made for: nothing is lost.
+    """
+
+    def leave() -> None:
+        typer.echo(
+            f"landed work: the database kept silent for {seconds:g} s after the stop; left as after "
+            "a kill: what was open is asked about later",
+            err=True,
+        )
+        os._exit(1)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _both(first: Note, second: Note) -> Note:

@@ -175,7 +175,7 @@ class Attempts:
             if _is_being_cancelled():
                 raise
             return Ambiguous("the sender was cancelled")
-        except Exception as e:  # noqa: BLE001  # nobody thought of it: so nobody knows (AS-58)
+        except (Exception, SystemExit) as e:  # noqa: BLE001  # what comes back unthought of: nobody knows (AS-58)
             return kept(Ambiguous(f"{type(e).__name__}: {e}"[:500]))
         self._desk.crash_point("KP-18")
         if not isinstance(answer, AttemptAnswer) or isinstance(answer, Abandoned):
