@@ -159,6 +159,8 @@ def test_a_call_told_not_applied_whose_own_write_landed(history):
     assert set() == broken(history), "it may be there on account of the other call"
     history.entries = [Entry(0.9, "replica-1", "log.write", {**of(4), "legs": ((KEY_A, 3, 1),)})]
     assert set() == broken(history), "another attempt of it landed"
+    history.entries[0].fields["legs"] = (*legs, (KEY_B, 1, 2))
+    assert set() == broken(history), "another attempt that shares a leg with it landed"
 
 
 def of(call):
