@@ -43,7 +43,7 @@ from landed.effects.doubt import (
 )
 from landed.effects.order import OrderPolicy
 from landed.effects.state import TERMINAL, Certainty, Reason, State
-from landed.effects.transitions import Happening, Kind, LateMove, decide, late_target
+from landed.effects.transitions import Happening, Kind, LateMove, Standing, decide, late_target
 from landed.records import settle
 from landed.records.answers import evidence_of, outcome_of
 from landed.records.effects import EffectView, view, views
@@ -53,6 +53,8 @@ from landed.records.prepared import BYTES, FLAG, ID, NUMBER, TEXT, Each, Shape, 
 from landed.records.session import Books
 from landed.records.tables import attempts, effects
 
+_BEGUN: Final = decide(Happening.BEGIN, Standing(state=State.PENDING, is_in_doubt=False)).to
+"""Where the table has every effect go whose attempt begins."""
 GRACE_US: Final = 5_000_000
 """After the send deadline, before the reaper calls an attempt abandoned."""
 
@@ -132,7 +134,7 @@ def begin_all(
     return [
         Begun(
             effect._replace(
-                state=State.SENDING,
+                state=_BEGUN,
                 attempt_no=row.attempt_no,
                 reason=None,
                 is_absence_final=False,
@@ -183,7 +185,7 @@ def _opening(each: Shape) -> Update:
             ~func.coalesce(waits_for_older, False),
         )
         .values(
-            state=State.SENDING.value,
+            state=_BEGUN.value,
             attempt_no=effects.c.attempt_no + 1,
             reason=None,
             is_absence_final=False,

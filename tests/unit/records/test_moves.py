@@ -17,6 +17,8 @@ CREATES = ("records/effects.py", State.PENDING)
 
 
 def _named(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") == "literal":
+        node = node.args[0]
     if isinstance(node, ast.Attribute) and node.attr == "value":
         node = node.value
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -28,7 +30,8 @@ def _written(tree: ast.AST) -> list[str]:
     """States named where an effect is written: a move's target, or a value of the column."""
     found: list[str | None] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
+        # A Standing says where an effect is, to ask the table where it goes.
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") != "Standing":
             found += [_named(k.value) for k in node.keywords if k.arg == "state"]
             if isinstance(node.func, ast.Name) and node.func.id in ("moved", "_move"):
                 found += [_named(argument) for argument in node.args]
@@ -54,6 +57,7 @@ def test_no_room_names_the_state_an_effect_moves_to():
 
 def test_the_search_finds_what_it_looks_for():
     tree = ast.parse(
-        "moved(c, e, State.CONFIRMED, {}); q.values(state=State.PARKED.value); {'state': State.RETRY}"
+        "moved(c, e, State.CONFIRMED, {}); q.values(state=State.PARKED.value); "
+        "{'state': State.RETRY}; q.insert(e, state=literal(State.SENDING.value, TEXT))"
     )
-    assert sorted(_written(tree)) == ["CONFIRMED", "PARKED", "RETRY"]
+    assert sorted(_written(tree)) == ["CONFIRMED", "PARKED", "RETRY", "SENDING"]

@@ -83,9 +83,9 @@ _ANCHORS: Final = (
 class FilePlace:
     """A log file's records, read in order on one connection."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection | None) -> None:
         self._path = path
-        self._connection = connection
+        self._opened = connection
         self._owed: dict[int, HeadRow] = {}
         """Heads that are newer than their rows."""
 
@@ -93,6 +93,11 @@ class FilePlace:
     def name(self) -> str:
         """For messages."""
         return str(self._path)
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        assert self._opened is not None, "begin first"
+        return self._opened
 
     def entries(self, after: int) -> Iterator[Entry]:
         """See ``Place.entries``."""
@@ -229,7 +234,7 @@ class FileTarget(FilePlace):
                 raise ConfigurationError(
                     f"{found} is there already, and nothing is copied over a log: name another file"
                 )
-        super().__init__(real, sqlite3.connect(":memory:"))
+        super().__init__(real, None)
 
     def begin(self, identity: LogIdentity, frozen: Frozen) -> int:
         """See ``Target.begin``."""
@@ -237,8 +242,7 @@ class FileTarget(FilePlace):
         if not check_header(self._draft):
             create(self._draft, limits)
         check_recovered(self._draft)
-        self._connection.close()
-        self._connection = connect(self._draft, cache_kib=_CACHE_KIB, is_writer=True)
+        self._opened = connect(self._draft, cache_kib=_CACHE_KIB, is_writer=True)
         self._identity = identity._replace(restore_epoch=identity.restore_epoch + 1)
         (position,) = next(self._rows("SELECT max(position) FROM entries"))
         if position is not None:
@@ -309,8 +313,9 @@ class FileTarget(FilePlace):
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        if self._opened is not None:
+            with suppress(sqlite3.Error):
+                self._opened.close()
         self._lock.release()
 
     def _insert(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
