@@ -326,9 +326,11 @@ async def test_a_group_is_two_exchanges_of_six_statements_whatever_its_size(
     exchanges: list[int] = []
     run = Exchange.run
 
-    def counting(exchange: Exchange, calls: list[Call]) -> list[list[tuple[Any, ...]]]:
+    def counting(
+        exchange: Exchange, calls: list[Call], *, within_s: float | None = None
+    ) -> list[list[tuple[Any, ...]]]:
         exchanges.append(len(calls))
-        return run(exchange, calls)
+        return run(exchange, calls, within_s=within_s)
 
     monkeypatch.setattr(Exchange, "run", counting)
     async with opened(postgres_place.new_log()) as engine:

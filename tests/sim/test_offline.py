@@ -9,7 +9,7 @@ from landed.offline import drain
 from landed.offline.entry import Settled
 from tests.sim.offline_world import lost_by, run_world, wrong_with
 
-SEEDS = 300
+SEEDS = 150
 MANY = 5_000
 RESTORED = 60
 
