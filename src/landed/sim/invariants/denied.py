@@ -51,15 +51,17 @@ def a_call_told_not_applied_did_not_land(history: History) -> Iterator[str]:
             continue
         # Every leg: another attempt may have shared one of them and differ in the next.
         if all(_is_there(history, event_id, *leg) for leg in legs):
-            at = ", ".join(f"version {guard + 1} of {history.names[key]}" for key, guard, _ in legs)
-            yield f"call {call.number} was told 'not applied', but its write is {at}"
+            at = ", ".join(
+                f"of {history.names[key]} behind version {guard}" for key, guard, _ in legs
+            )
+            yield f"call {call.number} was told 'not applied', but its write is there: {at}"
 
 
 def _is_there(
-    history: History, event_id: EventId, key: AggregateKey, guard: int, client_seq: int
+    history: History, event_id: EventId, key: AggregateKey, guard: int | None, client_seq: int
 ) -> bool:
     return any(
-        batch.version == guard + 1 and batch.events[0].client_seq == client_seq
+        guard in (None, batch.version - 1) and batch.events[0].client_seq == client_seq
         for batch in history.landed(key, event_id)
     )
 
