@@ -114,7 +114,12 @@ def check_the_checkers(recorder: Recorder) -> None:
 
 @pytest.mark.scenario("SWA-49", "SWA-53", "SWA-77")
 @pytest.mark.parametrize(
-    "layout", [Layout("sqlite", "postgres"), Layout("postgres", "memory")], ids=str
+    "layout",
+    [
+        pytest.param(Layout("sqlite", "postgres"), marks=pytest.mark.long),
+        Layout("postgres", "memory"),
+    ],
+    ids=str,
 )
 async def test_kills_of_replicas_and_databases_lose_and_double_nothing(
     layout: Layout, server: Server, tmp_path: Path, request: pytest.FixtureRequest
