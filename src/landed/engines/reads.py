@@ -18,7 +18,6 @@ from landed.log import (
     AggregateMissing,
     Answer,
     BelowFloor,
-    Details,
     FeedPage,
     FeedRead,
     GetDetails,
@@ -28,6 +27,7 @@ from landed.log import (
     Read,
     Unknown,
 )
+from landed.log.read import details_of
 
 
 class _PageRead(NamedTuple):
@@ -121,7 +121,7 @@ class ReadSide:
         """Answer from the visible head alone; None if events must be fetched. Raises Cold."""
         head = self._tail.visible(request.key)
         if isinstance(request, GetDetails):
-            return _details(request, head)
+            return details_of(request.key, head)
         if head.life is not Life.LIVE:
             return AggregateMissing(request.key)
         filters = request.filters
@@ -264,20 +264,3 @@ class ReadSide:
             return page._replace(is_at_end=page.is_at_end and page.next_after >= self.position)
         entries = tuple(entry for entry in page.entries if entry.position <= self.position)
         return FeedPage(entries, max(self.position, read.after), True)
-
-
-def _details(request: GetDetails, head: Head) -> Details | AggregateMissing:
-    if head.life is Life.NEVER:
-        return AggregateMissing(request.key)
-    is_deleted = head.life is Life.DELETED
-    return Details(
-        first_version=0 if is_deleted else head.floor,
-        version=head.version,
-        event_seq=head.event_seq,
-        is_deleted=is_deleted,
-        allow_recreate=is_deleted and head.allow_recreate,
-        allow_continuation=is_deleted and head.allow_continuation,
-        last_server_ms=head.last_ms,
-        last_client_id=head.last_client,
-        last_user_id=head.last_user,
-    )

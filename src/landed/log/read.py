@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from landed.ids import AggregateKey, ClientId, UserId
+from landed.log.answer import AggregateMissing, Details
 from landed.log.event import Batch, Event
+from landed.log.head import Head, Life
 
 
 class ReadFilters(NamedTuple):
@@ -98,3 +100,21 @@ def select(filters: ReadFilters, batch: Batch) -> Batch | None:
 
 def _within(value: int, low: int | None, high: int | None) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
+
+
+def details_of(key: AggregateKey, head: Head) -> Details | AggregateMissing:
+    """Answer a question for details from the head that readers may see (log rules N)."""
+    if head.life is Life.NEVER:
+        return AggregateMissing(key)
+    is_deleted = head.life is Life.DELETED
+    return Details(
+        first_version=0 if is_deleted else head.floor,
+        version=head.version,
+        event_seq=head.event_seq,
+        is_deleted=is_deleted,
+        allow_recreate=is_deleted and head.allow_recreate,
+        allow_continuation=is_deleted and head.allow_continuation,
+        last_server_ms=head.last_ms,
+        last_client_id=head.last_client,
+        last_user_id=head.last_user,
+    )

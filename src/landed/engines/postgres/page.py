@@ -19,6 +19,7 @@ from landed.engines.postgres.schema import HALF, ORDINAL_BITS
 from landed.errors import StorageDamagedError
 from landed.ids import AggregateKey
 from landed.log import (
+    NEVER,
     AggregateMissing,
     BelowFloor,
     Details,
@@ -31,7 +32,7 @@ from landed.log import (
     Page,
     Read,
 )
-from landed.log.read import select
+from landed.log.read import details_of, select
 
 VERSIONS_MAX: Final = 16_384
 """Versions looked at for one page. A page that finds nothing in them ends with a cursor, so that no
@@ -162,27 +163,13 @@ def page_of(read: Read, rows: Sequence[Sequence[Any]]) -> Page | BelowFloor | Ag
     return Page(tuple(batches), following)
 
 
-def details_of(key: AggregateKey, rows: Sequence[Sequence[Any]]) -> Details | AggregateMissing:
-    """Answer a question for details from a head.
+def details_from(key: AggregateKey, rows: Sequence[Sequence[Any]]) -> Details | AggregateMissing:
+    """Answer a question for details from the head's row, if there is one.
 
     Raises:
         StorageDamagedError: the head is not what was written.
     """
-    if not rows:
-        return AggregateMissing(key)
-    head = _head(key, rows[0])
-    is_deleted = head.life is Life.DELETED
-    return Details(
-        first_version=0 if is_deleted else head.floor,
-        version=head.version,
-        event_seq=head.event_seq,
-        is_deleted=is_deleted,
-        allow_recreate=is_deleted and head.allow_recreate,
-        allow_continuation=is_deleted and head.allow_continuation,
-        last_server_ms=head.last_ms,
-        last_client_id=head.last_client,
-        last_user_id=head.last_user,
-    )
+    return details_of(key, _head(key, rows[0]) if rows else NEVER)
 
 
 def feed_call(read: FeedRead, budget: int) -> Call:

@@ -15,7 +15,7 @@ from landed.engines.port import Done
 from landed.engines.postgres.exchange import LOST_STATEMENT, Call, Exchange
 from landed.engines.postgres.page import (
     details_call,
-    details_of,
+    details_from,
     feed_call,
     feed_page_of,
     page_call,
@@ -225,7 +225,7 @@ def _answer(asked: Asked, rows: Sequence[Sequence[Any]]) -> Answer:
         if isinstance(asked, Read):
             return page_of(asked, rows)
         if isinstance(asked, GetDetails):
-            return details_of(asked.key, rows)
+            return details_from(asked.key, rows)
         return feed_page_of(asked, rows)
     except StorageError as error:
         return Unknown(f"the log could not be read: {error}")
