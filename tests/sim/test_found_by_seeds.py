@@ -171,3 +171,23 @@ async def test_the_window_ends_early_if_a_server_starts_again_with_its_clock_put
     assert How.ORIGINAL is await asked_again_after_a_restart(0)
     assert How.ORIGINAL is await asked_again_after_a_restart(-86_400_000)
     assert How.FRESH is await asked_again_after_a_restart(+86_400_000)
+
+
+async def asked_again_on_a_host_that_stands_still(span_s):
+    """What a replica makes of a copy that it was given before its host stood still for so long."""
+    log = EmbeddedLog(await open_memory(limits=Limits(), clock=sim.sim_loop().clock("server")))
+    with sim.on_host("replica"):
+        one = replica(log)
+        assert isinstance(await one.execute(deposit(50, ID)), Done)
+        sim.sim_loop().pause("replica")
+        again = asyncio.create_task(one.execute(deposit(50, ID)))
+    await asyncio.sleep(span_s)
+    sim.sim_loop().resume("replica")
+    return (await again).how
+
+
+async def test_a_request_that_lies_in_a_stopped_process_until_its_key_is_forgotten_executes_again():
+    """The stated limit of the window (seed 6667): to lie there unread is to be sent that much later."""
+    window_s = Policy().window_s
+    assert How.ORIGINAL is await asked_again_on_a_host_that_stands_still(window_s / 2)
+    assert How.FRESH is await asked_again_on_a_host_that_stands_still(window_s * 2)

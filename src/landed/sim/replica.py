@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from landed.accounts.decide import AccountAnswer
 from landed.accounts.domain import Accounts
 from landed.client.log import Log
 from landed.client.options import PoolOptions
 from landed.client.pool import Pool
-from landed.commands import Outcome, SafeLoop, Seen, ServiceIdentity
+from landed.commands import Command, Outcome, SafeLoop, Seen, ServiceIdentity
 from landed.ids import AggregateKey
 from landed.projections import MemoryProjection
 from landed.sim.behind import Behind
@@ -32,7 +34,7 @@ class Replica:
         self._plan = plan
         self._history = history
         self._address = address
-        self._tasks: dict[asyncio.Task[Outcome[AccountAnswer, int]], None] = {}
+        self._tasks: dict[asyncio.Task[Outcome[AccountAnswer, int] | None], None] = {}
         self._is_down = False
         self._lives = 0
         self._start()
@@ -61,13 +63,22 @@ class Replica:
             note=note,
         )
 
-    async def call(self, request: Request, *, is_last: bool = False, cancel_at: int = 0) -> Call:
+    async def call(
+        self,
+        request: Request,
+        *,
+        is_last: bool = False,
+        cancel_at: int = 0,
+        is_promised: Callable[[], bool] = lambda: True,
+    ) -> Call:
         """Execute a request; the record says what came of it.
 
         Args:
             request: what to execute.
             is_last: made when nothing goes wrong any more.
             cancel_at: cancel it where it waits for the so many-th time; 0: let it end.
+            is_promised: asked when the host takes it up, which may have stood still meanwhile. A
+                request that lay until its key was forgotten is another one: it is cut off.
 
         Raises:
             ReplicaDownError: it is being restarted.
@@ -83,7 +94,7 @@ class Replica:
         with on_host(self.name):
             token = CALL.set(call)
             command = request.command()
-            execution = Stepped(self._loop.execute(command), cancel_at)
+            execution = Stepped(self._taken_up(command, is_promised), cancel_at)
             task = asyncio.create_task(execution)
             CALL.reset(token)
         self._tasks[task] = None
@@ -99,6 +110,11 @@ class Replica:
             call.outcome = None if task.cancelled() else task.result()
             history.note(self.name, "call.ended", call=call.number, outcome=call.outcome)
         return call
+
+    async def _taken_up(
+        self, command: Command[Any, Any], is_promised: Callable[[], bool]
+    ) -> Outcome[AccountAnswer, int] | None:
+        return await self._loop.execute(command) if is_promised() else None
 
     async def look(self, key: AggregateKey) -> Seen[int] | None:
         """Read one account; None if that failed."""

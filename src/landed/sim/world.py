@@ -123,7 +123,9 @@ class World:
         patience_s = plan.patience_s * rng.random() if rng.random() < plan.cancel else None
         try:
             async with asyncio.timeout(patience_s):
-                call = await replica.call(request, cancel_at=cancel_at)
+                call = await replica.call(
+                    request, cancel_at=cancel_at, is_promised=lambda: self._is_promised(request)
+                )
         except (TimeoutError, ReplicaDownError):
             return None
         if rng.random() < plan.unheard:
