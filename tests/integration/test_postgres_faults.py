@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -103,6 +104,37 @@ def _change(admin: psycopg.Connection[Any], statement: sql.Composed) -> None:
     admin.execute("SELECT pg_reload_conf()")
     while admin.execute("SELECT pg_conf_load_time()").fetchone() == before:
         pass
+
+
+@contextmanager
+def absent_standby(place: Place) -> Iterator[None]:
+    """Every commit of the server waits for a standby that is not there.
+
+    Another process of the server than the one that commits reads the setting and makes it count, a
+    moment after the reload. So commits are tried until one of them waits.
+    """
+    probe = "SELECT pg_logical_emit_message(true, 'probe', '')"
+    is_waiting = "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = %s"
+    with (
+        server_setting(place, "synchronous_standby_names", "ghost"),
+        place.admin() as admin,
+        place.admin() as committing,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        pid = committing.info.backend_pid
+        counts = False
+        for _ in range(1_000):
+            commit = thread.submit(committing.execute, probe)
+            while not commit.done() and not counts:
+                row = admin.execute(is_waiting, (pid,)).fetchone()
+                counts = row is not None and bool(row[0])
+            if counts:
+                admin.execute("SELECT pg_cancel_backend(%s)", (pid,))
+            commit.result(timeout=20)
+            if counts:
+                break
+        assert counts, "the server never waited for its standby"
+        yield
 
 
 def failing_with(state: str, *, at_commit: bool = False, then: str = "") -> str:
@@ -278,7 +310,7 @@ async def test_a_commit_that_waits_for_a_standby_is_neither_visible_nor_acknowle
     bounds = {"commit_wait_s": 0.3, "lock_wait_s": 0.1, "shutdown_grace_s": 0.3}
     async with opened(url, **bounds) as other:
         async with opened(url, **bounds) as engine:
-            with server_setting(postgres_place, "synchronous_standby_names", "ghost"):
+            with absent_standby(postgres_place):
                 waiting = ask(engine, write(key(), 1))
                 await waits(url, "SyncRep")
                 behind = ask(engine, write(key(2), 1))
@@ -306,7 +338,7 @@ async def test_a_wait_for_a_standby_that_somebody_cancelled_is_no_acknowledgemen
 ) -> None:
     url = postgres_place.new_log()
     async with opened(url) as engine:
-        with server_setting(postgres_place, "synchronous_standby_names", "ghost"):
+        with absent_standby(postgres_place):
             waiting = ask(engine, write(key(), 1))
             await waits(url, "SyncRep")
             ask_server(
