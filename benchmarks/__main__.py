@@ -26,6 +26,7 @@ NAMES: Final = (
     "age",
     "memory",
     "offline",
+    "effects",
     "handling",
     "peers",
     "postgres",

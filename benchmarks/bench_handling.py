@@ -41,7 +41,7 @@ def run(plan: Plan, report: Report) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="landed-bench-")))
         sqlite = f"sqlite:///{folder}/ledger.db"
         _measure(plan, report, "SQLite", sqlite, {"DBOS": lambda: Dbos(f"sqlite:///{folder}/d.db")})
-        cluster = stack.enter_context(_on_disk(folder))
+        cluster = stack.enter_context(on_disk(folder))
         database = cluster.create()
         peers: dict[str, Callable[[], Peer]] = {
             "DBOS": lambda: Dbos(
@@ -54,12 +54,12 @@ def run(plan: Plan, report: Report) -> None:
         }
         url = cluster.url(database)
         _measure(plan, report, "PostgreSQL", url, peers)
-        with _measured(url) as measured:
+        with opened(url) as measured:
             _by_hand(plan, report, measured, cluster.conninfo(database))
 
 
 @contextmanager
-def _on_disk(folder: Path) -> Iterator[postgres.Cluster]:
+def on_disk(folder: Path) -> Iterator[postgres.Cluster]:
     """A server whose files lie on a disk: the one of the tests prefers memory."""
     folder.chmod(0o755)
     with postgres.cluster(folder) as running:
@@ -67,7 +67,8 @@ def _on_disk(folder: Path) -> Iterator[postgres.Cluster]:
 
 
 @contextmanager
-def _measured(url: str) -> Iterator[Measured]:
+def opened(url: str) -> Iterator[Measured]:
+    """A ledger to be measured, on a database of its own."""
     measured = Measured(url)
     try:
         yield measured
@@ -79,7 +80,7 @@ def _measure(
     plan: Plan, report: Report, where: str, url: str, peers: Mapping[str, Callable[[], Peer]]
 ) -> None:
     events = 500 if plan.is_quick else 5_000
-    with _measured(url) as measured:
+    with opened(url) as measured:
         with measured.ledger.engine.connect() as conn:
             report.console.print(f"handling, every side: {durability_of(conn)}", highlight=False)
         report.doing(f"handling: claims on {where}")

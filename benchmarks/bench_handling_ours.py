@@ -156,10 +156,10 @@ class Measured:
     async def _received(self, events: int, at_once: int) -> float:
         ledger = self.ledger
         intake = Intake(ledger.engine, ledger.books, ledger.registry, is_grouping=at_once > 1)
-        deliveries = iter([_delivery(next(_NUMBERS)) for _ in range(events)])
+        arriving = iter(deliveries(events))
 
         async def _caller() -> None:
-            for headers, body in deliveries:
+            for headers, body in arriving:
                 answer = await intake.receive("shop", headers, body)
                 assert type(answer).__name__ == "Acknowledged", answer
 
@@ -191,6 +191,11 @@ def _arrival(number: int) -> receipts.Arrival:
         handlers=("place",),
         owner="bench",
     )
+
+
+def deliveries(count: int) -> list[tuple[dict[str, list[str]], bytes]]:
+    """So many webhooks of the shop's, each of an event of its own, signed now."""
+    return [_delivery(next(_NUMBERS)) for _ in range(count)]
 
 
 def _delivery(number: int) -> tuple[dict[str, list[str]], bytes]:
