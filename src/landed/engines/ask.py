@@ -34,15 +34,16 @@ def ask_all(engine: Engine, requests: Sequence[Request]) -> asyncio.Future[list[
     answers: list[Answer | None] = [None] * len(requests)
     missing = len(requests)
 
-    def take(at: int, answer: Answer) -> None:
-        nonlocal missing
-        answers[at] = answer
-        missing -= 1
-        if not missing and not future.done():
-            future.set_result([answer for answer in answers if answer is not None])
-
     for at, request in enumerate(requests):
-        engine.submit(request, lambda answer, at=at: take(at, answer))  # type: ignore[misc]
+
+        def done(answer: Answer, at: int = at) -> None:
+            nonlocal missing
+            answers[at] = answer
+            missing -= 1
+            if not missing and not future.done():
+                future.set_result([answer for answer in answers if answer is not None])
+
+        engine.submit(request, done)
     if not requests:
         future.set_result([])
     return future

@@ -48,8 +48,9 @@ class Group:
         for leg, (key, head, highest_seq) in zip(legs, steps, strict=True):
             position += 1
             events = leg.events
-            numbered = _numbered(events, head.event_seq - len(events))
-            batch = _tuple_new(Batch, (head.version, client_id, user_id, now_ms, numbered))
+            _, _, version, event_seq, _, _, _, _, _, _ = head
+            numbered = _numbered(events, event_seq - len(events))
+            batch = _tuple_new(Batch, (version, client_id, user_id, now_ms, numbered))
             staged = (key, _WRITTEN, position, head, batch, client_id, highest_seq)
             self.staged.append(_tuple_new(Staged, staged))
             self.bytes += size_of(events)

@@ -77,6 +77,10 @@ class Lane:
             heads_max=limits.cached_heads_max, marks_max=limits.cached_marks_max
         )
         self._pace = Pace(limits.inline_commit_ms)
+        # Read for every write, and an attribute of an attribute is dearer.
+        self._writes_max = limits.group_writes_max
+        self._bytes_max = limits.group_bytes_max
+        self._jump_max = limits.client_seq_jump_max
         self._writer = ThreadPoolExecutor(1, "landed-commit")
         self._readers = ThreadPoolExecutor(limits.readers_max, "landed-read")
         # Lookups have a thread of their own: changes must not queue behind large reads.
@@ -208,9 +212,7 @@ class Lane:
         result: Admitted | Refusal
         if isinstance(change, Write):
             change = self._writers.shared(change)
-            result = judge_write(
-                change, self._tail, now_ms=now_ms, seq_jump_max=self._limits.client_seq_jump_max
-            )
+            result = judge_write(change, self._tail, now_ms=now_ms, seq_jump_max=self._jump_max)
         elif isinstance(change, Trim):
             result = judge_trim(change, self._tail, now_ms=now_ms)
         else:
@@ -273,11 +275,7 @@ class Lane:
 
     def _stage(self, change: Mutation, steps: Admitted, now_ms: int, done: Done) -> None:
         group = self._forming
-        if (
-            group is None
-            or len(group.staged) >= self._limits.group_writes_max
-            or group.bytes >= self._limits.group_bytes_max
-        ):
+        if group is None or len(group.staged) >= self._writes_max or group.bytes >= self._bytes_max:
             group = self._forming = Group()
             self._groups.append(group)
         before = group.bytes
@@ -286,7 +284,7 @@ class Lane:
             self._tail.accept(steps, change.client_id, group)
             self._position = group.add_write(change, steps, now_ms, self._position)
             # Past the constructor, as in group.py: one for every write.
-            answer = tuple.__new__(Landed, (tuple([step[1].version for step in steps]),))
+            answer = tuple.__new__(Landed, (tuple([head.version for _, head, _ in steps]),))
         else:
             self._tail.accept(steps, None, group)
             self._position = group.add_other(change, steps, self._position)

@@ -92,27 +92,19 @@ class AcceptedTail:
     def accept(self, steps: Admitted, client_id: ClientId | None, group: Group) -> None:
         """Put admitted steps ahead, as part of a group; ``client_id`` of a write, else None."""
         ahead, heads = self._ahead, group.heads
-        ahead_seqs, seqs = self._ahead_seqs, group.seqs
         for key, head, highest_seq in steps:
             packed = key.packed
             ahead[packed] = heads[packed] = head
-            if client_id is None:
-                continue
-            pair = (packed, client_id.int)
-            if ahead_seqs.get(pair, -1) < highest_seq:
-                ahead_seqs[pair] = highest_seq
-            if seqs.get(pair, -1) < highest_seq:
-                seqs[pair] = highest_seq
+            if client_id is not None:
+                pair = (packed, client_id.int)
+                for seqs in (self._ahead_seqs, group.seqs):
+                    if seqs.get(pair, -1) < highest_seq:
+                        seqs[pair] = highest_seq
 
     def publish(self, group: Group, later: Sequence[Group]) -> None:
         """Make a durable group visible, all of it in this one call (log rules C2, M7)."""
         if self._published is not None:
             self._published.append(group.seqs)
-        self._publish_marks(group.seqs, later)
-        heads = self._heads
-        for packed, head in group.heads.items():
-            heads.pop(packed, None)
-            heads[packed] = head
         if later:
             ahead = self._ahead
             for packed, head in group.heads.items():
@@ -120,6 +112,11 @@ class AcceptedTail:
                     del ahead[packed]
         else:
             self._ahead.clear()
+        self._publish_marks(group.seqs, later)
+        heads = self._heads
+        for packed, head in group.heads.items():
+            heads.pop(packed, None)
+            heads[packed] = head
 
     def _publish_marks(self, seqs: dict[Pair, int], later: Sequence[Group]) -> None:
         """Raise the marks that are known; one that is not stays to be looked up (I5, I18)."""
@@ -135,10 +132,12 @@ class AcceptedTail:
         if not later:
             self._ahead_seqs.clear()
             return
-        ahead = self._ahead_seqs
+        ahead, changed = self._ahead_seqs, self._ahead
         for pair, seq in seqs.items():
+            if pair[0] not in changed:
+                del ahead[pair]
             # A higher one in flight is of a later group, and stays the highest.
-            if ahead[pair] == seq:
+            elif ahead[pair] == seq:
                 still = [group.seqs[pair] for group in later if pair in group.seqs]
                 if still:
                     ahead[pair] = max(still)

@@ -86,15 +86,11 @@ def judge_write(write: Write, tail: Tail, *, now_ms: int, seq_jump_max: int) -> 
     for key, events, expected_version, allow_create, enforce_sequence in legs:
         head = tail.head(key)
         lowest, highest = _span(events)
-        refusal = (
-            _existence(key, allow_create, head)
-            or _guard(key, expected_version, head)
-            or (
-                _sequence(key, client_id, lowest, highest, tail, seq_jump_max)
-                if enforce_sequence
-                else None
-            )
-        )
+        refusal = None if head.life is _LIVE else _existence(key, allow_create, head)
+        if refusal is None and expected_version is not None:
+            refusal = _guard(key, expected_version, head)
+        if refusal is None and enforce_sequence:
+            refusal = _sequence(key, client_id, lowest, highest, tail, seq_jump_max)
         if refusal is not None:
             return refusal
         steps.append(_new(Step, (key, _appended(head, len(events), write, now_ms), highest)))
