@@ -12,34 +12,42 @@ def final_absence(
     *,
     asked_us: int,
     last_send_deadline_us: int | None,
-    is_newer_confirmed: bool,
+    newer_confirmed_us: int | None,
 ) -> Finality:
     """Say why an absence found now would be final; NONE if it is not.
 
-    A newer version confirmed behind a fence is final at once: the older one can never act any more
-    (rule OR-8). For the rest, the clock starts at the last *possible* send, the deadline of the last
-    attempt, whatever became of its worker (rule RN-6).
+    Behind a fence nothing older acts once a newer version is confirmed (rule OR-8). For the rest, the
+    clock starts at the last *possible* send, the deadline of the last attempt, whatever became of its
+    worker (rule RN-6). An eventual look-up shows what was done only its lag later, so the lag comes on
+    top of the last moment at which the effect may have acted, whatever bounds that moment.
 
     Args:
         contract: the one the effect is bound to.
         asked_us: the database's time when the question was asked, not when it was answered.
         last_send_deadline_us: until when the last attempt may have been sent; None: none was begun.
-        is_newer_confirmed: a newer version of its order key is confirmed at this recipient.
+        newer_confirmed_us: since when a newer version of its order key is confirmed at this recipient,
+            by the database's time; None: none is.
     """
-    if contract.fence is not None and is_newer_confirmed:
-        return Finality.FENCE
     lookup = contract.lookup
-    if lookup is None or lookup.lag_s is None or last_send_deadline_us is None:
+    if lookup is None or lookup.lag_s is None:
         return Finality.NONE
-    believable_us = last_send_deadline_us + _us(lookup.lag_s)
+    shown_us = asked_us - _us(lookup.lag_s)
+    if (
+        contract.fence is not None
+        and newer_confirmed_us is not None
+        and shown_us >= newer_confirmed_us
+    ):
+        return Finality.FENCE
+    if last_send_deadline_us is None:
+        return Finality.NONE
     if lookup.absence is Finality.EXPIRY and contract.expiry is not None:
         # The request carries its deadline as its expiry, and the recipient enforces it.
-        if asked_us >= believable_us + _us(contract.expiry.tolerance_s):
+        if shown_us >= last_send_deadline_us + _us(contract.expiry.tolerance_s):
             return Finality.EXPIRY
     elif (
         lookup.absence is Finality.QUIESCENCE
         and lookup.quiescence_s is not None
-        and asked_us >= max(believable_us, last_send_deadline_us + _us(lookup.quiescence_s))
+        and shown_us >= last_send_deadline_us + _us(lookup.quiescence_s)
     ):
         return Finality.QUIESCENCE
     return Finality.NONE

@@ -143,11 +143,19 @@ def ask_person(
     )
 
 
-def is_newer_confirmed(conn: Connection, effect: EffectView) -> bool:
-    """A newer version of its order key is confirmed at the recipient (rule OR-8)."""
+def newer_confirmed_us(conn: Connection, effect: EffectView) -> int | None:
+    """Since when a newer version of its order key is confirmed at the recipient (rule OR-8)."""
     if effect.order_domain is None:
-        return False
-    return _any_newer(conn, effect, effects.c.state == State.CONFIRMED.value)
+        return None
+    since: int | None = conn.execute(
+        select(func.min(effects.c.settled_at)).where(
+            effects.c.order_domain == effect.order_domain,
+            effects.c.order_key == effect.order_key,
+            effects.c.version > effect.version,
+            effects.c.state == State.CONFIRMED.value,
+        )
+    ).scalar()
+    return since
 
 
 def is_newer_waiting(conn: Connection, effect: EffectView) -> bool:

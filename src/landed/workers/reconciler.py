@@ -52,7 +52,7 @@ class Case:
     effect_type: EffectType[Any]
     asked_us: int
     """When the question is asked: absence is judged by this, never by when it was answered."""
-    is_newer_confirmed: bool
+    newer_confirmed_us: int | None
     is_newer_waiting: bool
     is_paused: bool
     """A person stopped the sending to this recipient; questions go on."""
@@ -135,7 +135,7 @@ class Reconciler(LaneAgent[Piece]):
             contract=contract,
             effect_type=effect_type,
             asked_us=desk.now_us(conn),
-            is_newer_confirmed=deadlines.is_newer_confirmed(conn, effect),
+            newer_confirmed_us=deadlines.newer_confirmed_us(conn, effect),
             is_newer_waiting=deadlines.is_newer_waiting(conn, effect),
             is_paused=lanes.why_stopped(conn, effect_lane(effect.recipient)) is not None,
             proof=evidence.proof_of(conn, effect, contract.evidence_events),
@@ -153,7 +153,7 @@ class Reconciler(LaneAgent[Piece]):
                     case.contract,
                     asked_us=case.asked_us,
                     last_send_deadline_us=case.effect.send_deadline,
-                    is_newer_confirmed=case.is_newer_confirmed,
+                    newer_confirmed_us=case.newer_confirmed_us,
                 )
             )
         text = answer.detail if isinstance(answer, Inconclusive) else ""

@@ -158,12 +158,12 @@ def test_certainty_is_that_of_the_weakest_step(steps):
     assert weakest(*steps) is order[max(known, default=0)]
 
 
-def absence(contract, *, asked_s, deadline_s=100.0, is_newer_confirmed=False):
+def absence(contract, *, asked_s, deadline_s=100.0, newer_s=None):
     return final_absence(
         contract,
         asked_us=int(asked_s * S),
         last_send_deadline_us=None if deadline_s is None else int(deadline_s * S),
-        is_newer_confirmed=is_newer_confirmed,
+        newer_confirmed_us=None if newer_s is None else int(newer_s * S),
     )
 
 
@@ -179,14 +179,28 @@ def test_absence_is_final_by_expiry_fence_or_quiescence_and_never_by_time_alone(
     assert absence(replace(expiring, expiry=None), asked_s=10**9) is Finality.NONE
     assert absence(expiring, asked_s=10**9, deadline_s=None) is Finality.NONE
     quiet = Contract(lookup=Lookup(lag_s=20.0, absence=Finality.QUIESCENCE, quiescence_s=50.0))
-    assert absence(quiet, asked_s=149.9) is Finality.NONE
-    assert absence(quiet, asked_s=150.0) is Finality.QUIESCENCE
-    fenced = Contract(fence=Fence())
-    assert absence(fenced, asked_s=0, is_newer_confirmed=True) is Finality.FENCE
-    assert absence(fenced, asked_s=0) is Finality.NONE
-    assert absence(Contract(), asked_s=0, is_newer_confirmed=True) is Finality.NONE
+    assert absence(quiet, asked_s=169.9) is Finality.NONE
+    assert absence(quiet, asked_s=170.0) is Finality.QUIESCENCE
+    fenced = Contract(fence=Fence(), lookup=Lookup(lag_s=0.0))
+    assert absence(fenced, asked_s=7, newer_s=7) is Finality.FENCE
+    assert absence(fenced, asked_s=7) is Finality.NONE
+    assert absence(plain, asked_s=7, newer_s=7) is Finality.NONE
     eventual = Contract(lookup=Lookup(lag_s=None, absence=Finality.EXPIRY), expiry=Expiry())
     assert absence(eventual, asked_s=10**9) is Finality.NONE
+
+
+@pytest.mark.scenario("RN-6", "OR-8")
+def test_what_a_lookup_that_lags_does_not_show_may_have_been_done_until_the_last_moment():
+    lagging = Lookup(lag_s=20.0)
+    fenced = Contract(fence=Fence(), lookup=lagging)
+    assert absence(fenced, asked_s=226.9, newer_s=207) is Finality.NONE, "it may have acted at 206"
+    assert absence(fenced, asked_s=227.0, newer_s=207) is Finality.FENCE
+    unstated = replace(fenced, lookup=Lookup(lag_s=None))
+    assert absence(unstated, asked_s=10**9, newer_s=207) is Finality.NONE
+    last_s = 100.0 + 50.0  # a request may arrive until then, and act
+    quiet = replace(lagging, absence=Finality.QUIESCENCE, quiescence_s=50.0)
+    assert absence(Contract(lookup=quiet), asked_s=last_s + 19.9) is Finality.NONE
+    assert absence(Contract(lookup=quiet), asked_s=last_s + 20.0) is Finality.QUIESCENCE
 
 
 @pytest.mark.scenario("AT-14", "RN-5")
