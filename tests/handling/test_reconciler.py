@@ -590,6 +590,40 @@ async def test_a_doubt_left_to_a_person_is_sealed_once_a_newer_effect_waits_for_
             assert acme.see(newer).state is State.CONFIRMED
 
 
+@pytest.mark.scenario("AS-82", "OG-5")
+@pytest.mark.parametrize("faults", [[], ["drop"]], ids=["newer confirmed", "newer in doubt"])
+async def test_with_a_seal_only_an_old_decision_that_comes_after_a_newer_one_is_sealed_instead(
+    ledger_db, faults
+):
+    contract = replace(lives.SEALED, key=None, lookup=None)
+    with far_side(faults=deque(faults)) as far:
+        async with works.acme(ledger_db, far, contract=contract, policy=OrderPolicy.STRICT) as acme:
+            _by_reference(acme, far)
+            newer = acme.ask("new", version=2)
+            await acme.executor.run_once()
+            older = acme.ask("old", version=1)
+            await acme.executor.run_once()
+            assert acme.see(older).attempt_no == 0, "the recipient would go back"
+            await acme.reconciler.run_once()
+            assert (acme.see(older).state, acme.see(older).attempt_no) == (State.FENCED, 0)
+            assert far.act("old", "", "", acme.see(older).payload)[0] == 410
+            assert acme.see(newer).state is (State.UNKNOWN if faults else State.CONFIRMED)
+
+
+@pytest.mark.scenario("AS-82")
+async def test_an_old_decision_is_sent_where_the_newer_one_is_known_not_to_have_acted(ledger_db):
+    contract = replace(lives.SEALED, key=None, lookup=None)
+    with far_side(faults=deque(["status:429"])) as far:
+        async with works.acme(ledger_db, far, contract=contract, policy=OrderPolicy.STRICT) as acme:
+            _by_reference(acme, far)
+            newer = acme.ask("new", version=2)
+            await acme.executor.run_once()
+            assert acme.see(newer).state is State.RETRY
+            older = acme.ask("old", version=1)
+            await acme.executor.run_once()
+            assert acme.see(older).state is State.CONFIRMED
+
+
 @pytest.mark.scenario("AS-85")
 async def test_of_five_queued_versions_only_the_newest_is_needed(ledger_db):
     with far_side(has_fence=True) as far:

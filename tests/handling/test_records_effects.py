@@ -13,7 +13,7 @@ from landed.effects.order import OrderPolicy
 from landed.effects.state import State
 from landed.errors import OrderConflictError, PayloadMismatchError, PreviousStillOpenError
 from landed.fingerprint import NotExactError
-from landed.records import attempts, effects, outbox, schedule
+from landed.records import attempts, deadlines, effects, outbox, schedule
 from landed.records.session import Books, as_retry, is_retryable, transact
 from landed.records.tables import effect_causes, order_heads
 from landed.records.tables import effects as effect_rows
@@ -187,6 +187,22 @@ def test_a_newer_strict_effect_begins_only_after_the_older_is_settled(ledger_db)
         lambda conn: lives.attempted(conn, books, old.effect_id, Success(b"", None, "200"))
     )
     assert isinstance(ledger_db.transact(begin), attempts.Begun)
+
+
+@pytest.mark.scenario("OG-7", "OR-8")
+def test_what_is_newest_at_one_recipient_says_nothing_at_another(ledger_db):
+    books = ledger_db.books
+
+    def _asked(recipient, version):
+        intent = lives.intent(recipient, order=ordered(version, OrderPolicy.LATEST_WINS))
+        intent = replace(intent, recipient=recipient)
+        return ledger_db.transact(lambda conn: effects.request(conn, books, intent)).effect_id
+
+    older, newer = _asked("elsewhere", 1), _asked(lives.RECIPIENT, 2)
+    ledger_db.transact(lambda conn: lives.attempted(conn, books, newer, Success(b"", None, "200")))
+    with ledger_db.engine.connect() as conn:
+        assert lives.seen(conn, older).state is State.PENDING
+        assert deadlines.newer_confirmed_us(conn, lives.seen(conn, older)) is None
 
 
 @pytest.mark.scenario("AS-85")

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select, update
 
 from landed.effects.contract import Contract
 from landed.effects.doubt import resend_limit_us, standing
+from landed.effects.order import OrderPolicy
 from landed.effects.state import Certainty, Reason, State
 from landed.effects.transitions import Happening, Kind, decide
 from landed.records import reviews, settle
 from landed.records.effects import EFFECT, EffectView, moved
 from landed.records.session import Books
-from landed.records.tables import effects, outbox, schedule
+from landed.records.tables import effects, order_heads, outbox, schedule
 
 _EXPIRING = [State.PENDING.value, State.RETRY.value, State.PARKED.value]
 _DOUBTFUL = [State.UNKNOWN.value, State.ACCEPTED.value]
@@ -152,10 +153,42 @@ def newer_confirmed_us(conn: Connection, effect: EffectView) -> int | None:
             effects.c.order_domain == effect.order_domain,
             effects.c.order_key == effect.order_key,
             effects.c.version > effect.version,
+            effects.c.recipient == effect.recipient,  # another's order says nothing here (OG-7)
             effects.c.state == State.CONFIRMED.value,
         )
     ).scalar()
     return since
+
+
+def is_overtaken(conn: Connection, effect: EffectView, contract: Contract) -> bool:
+    """A newer version was begun where nothing but a seal keeps the order (rules OR-6, OG-5).
+
+    An old decision that comes so late is sealed instead of sent: this recipient compares no versions,
+    and would go back. Asked in the transaction that begins an attempt; whoever asks about the same order
+    key at the same time waits for its end.
+    """
+    if (
+        effect.order_policy != OrderPolicy.STRICT.value
+        or contract.seal is None
+        or contract.fence is not None
+    ):
+        return False
+    conn.execute(
+        select(order_heads.c.last_version)
+        .where(
+            order_heads.c.order_domain == effect.order_domain,
+            order_heads.c.order_key == effect.order_key,
+        )
+        .with_for_update()
+    )
+    may_have_acted = or_(
+        effects.c.state == State.CONFIRMED.value,
+        and_(
+            effects.c.first_sight_at.is_not(None),
+            effects.c.state.in_([State.SENDING.value, State.UNKNOWN.value, State.ACCEPTED.value]),
+        ),
+    )
+    return _any_newer(conn, effect, and_(effects.c.recipient == effect.recipient, may_have_acted))
 
 
 def is_newer_waiting(conn: Connection, effect: EffectView) -> bool:

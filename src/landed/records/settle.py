@@ -258,6 +258,7 @@ def _supersede_older(
             effects.c.order_domain == newer.order_domain,
             effects.c.order_key == newer.order_key,
             effects.c.version < newer.version,
+            effects.c.recipient == newer.recipient,  # another's order says nothing here (OG-7)
             effects.c.state.not_in([state.value for state in TERMINAL]),
         )
     )

@@ -132,7 +132,10 @@ class Executor(LaneAgent[Made]):
         ready = [
             (one, one.effect, one.contract)
             for one in _newest(list(made.values()))
-            if one.effect is not None and one.contract is not None and one.effect_type is not None
+            if one.effect is not None
+            and one.contract is not None
+            and one.effect_type is not None
+            and not deadlines.is_overtaken(conn, one.effect, one.contract)
         ]
         begun = attempts.begin_all(
             conn,
@@ -171,6 +174,11 @@ class Executor(LaneAgent[Made]):
         elif effect.held_by is not None:
             # In place; the release makes it due.
             schedule.rearm(conn, desk.books, claim, delay_us=None)
+        elif contract is not None and deadlines.is_overtaken(conn, effect, contract):
+            # The reconciler seals it.
+            schedule.rearm(
+                conn, desk.books, claim, delay_us=0, lane=reconcile_lane(effect.recipient)
+            )
         else:
             if contract is not None and contract.seal is not None:
                 deadlines.wake_older(conn, desk.books, effect)

@@ -54,6 +54,8 @@ class Case:
     """When the question is asked: absence is judged by this, never by when it was answered."""
     newer_confirmed_us: int | None
     is_newer_waiting: bool
+    is_overtaken: bool
+    """It was never begun, and is sealed instead: only that keeps the order there (OG-5)."""
     is_paused: bool
     """A person stopped the sending to this recipient; questions go on."""
     proof: evidence.Proof | None
@@ -94,6 +96,9 @@ class Reconciler(LaneAgent[Piece]):
             )
             return
         contract = case.contract
+        if case.is_overtaken:
+            await self._seal(case, is_cancelling=False)
+            return
         if case.effect.is_cancel_requested and contract.seal is not None:
             await self._seal(case, is_cancelling=True)
             return
@@ -118,15 +123,22 @@ class Reconciler(LaneAgent[Piece]):
         if effect.state is State.PARKED and not effect.is_contradicted:
             schedule.finish(conn, [claim])
             return None
-        if effect.state in (State.PENDING, State.RETRY):
-            schedule.rearm(conn, desk.books, claim, delay_us=0, lane=effect_lane(effect.recipient))
-            return None
         if effect.state is State.SENDING:
             # Its end, or the reaper, moves this row.
             schedule.rearm(conn, desk.books, claim, delay_us=_LATER_US)
             return None
         contract = desk.contract(conn, effect)
         effect_type = desk.effect_type(effect)
+        is_sendable = effect.state in (State.PENDING, State.RETRY)
+        is_overtaken = (
+            is_sendable
+            and effect.held_by is None
+            and contract is not None
+            and deadlines.is_overtaken(conn, effect, contract)
+        )
+        if is_sendable and not is_overtaken:
+            schedule.rearm(conn, desk.books, claim, delay_us=0, lane=effect_lane(effect.recipient))
+            return None
         if contract is None or effect_type is None:
             schedule.rearm(conn, desk.books, claim, delay_us=UNDECLARED_US)
             return None
@@ -137,6 +149,7 @@ class Reconciler(LaneAgent[Piece]):
             asked_us=desk.now_us(conn),
             newer_confirmed_us=deadlines.newer_confirmed_us(conn, effect),
             is_newer_waiting=deadlines.is_newer_waiting(conn, effect),
+            is_overtaken=is_overtaken,
             is_paused=lanes.why_stopped(conn, effect_lane(effect.recipient)) is not None,
             proof=evidence.proof_of(conn, effect, contract.evidence_events),
         )
