@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from landed.log import FeedPage, FeedRead, Unknown, Write
 from landed.server.dispatch import dispatch
@@ -33,7 +33,13 @@ class Exchange:
         """Take the answer. A later one, of a feed that was cut short, is not looked at."""
         if self.answer is None:
             self.answer = answer
-            self._line.answered(self)
+            line = self._line
+            line.running -= 1
+            line.is_alone = False
+            if type(answer) is Unknown:
+                line.in_doubt()
+            if line.exchanges[0] is self:
+                line.on_ready()
 
 
 class Line:
@@ -46,21 +52,28 @@ class Line:
     """
 
     __slots__ = (
-        "_exchanges",
         "_held",
-        "_is_alone",
         "_is_ending",
-        "_on_ready",
-        "_running",
+        "_requests_max",
         "_shared",
         "_wire",
+        "exchanges",
+        "is_alone",
         "is_detached",
+        "on_ready",
+        "running",
         "unmade",
         "violation",
     )
 
     violation: Violation | None
     """What the client did wrong; nothing is taken after it."""
+    exchanges: deque[Exchange]
+    """Those started and not yet sent an answer, the next one to be sent first."""
+    running: int
+    """How many of them have no answer yet."""
+    is_alone: bool
+    """The last of them is one that nothing may run beside."""
     unmade: int
     """Bytes received that no request was made of yet."""
     is_detached: bool
@@ -68,12 +81,13 @@ class Line:
 
     def __init__(self, shared: Shared, on_ready: Callable[[], None]) -> None:
         self._shared = shared
-        self._on_ready = on_ready
+        self._requests_max = shared.limits.connection_requests_max
+        self.on_ready = on_ready
         self._wire = ServerConnection(shared.limits)
-        self._exchanges: deque[Exchange] = deque()  # the first one is the next to be sent
+        self.exchanges = deque()
         self._held: Received | None = None  # waits for those before it
-        self._running = 0
-        self._is_alone = False
+        self.running = 0
+        self.is_alone = False
         self._is_ending = False
         self.violation = None
         self.unmade = 0
@@ -82,16 +96,17 @@ class Line:
     @property
     def is_blocked(self) -> bool:
         """Something has to be answered before the next request can start."""
-        return (
-            self._is_alone
-            or self._held is not None
-            or len(self._exchanges) >= self._shared.limits.connection_requests_max
-        )
+        return self.is_alone or self._held is not None or len(self.exchanges) >= self._requests_max
 
     @property
     def is_settled(self) -> bool:
         """Nothing runs, nothing waits, and every answer was taken."""
-        return not self._exchanges and self._held is None
+        return not self.exchanges and self._held is None
+
+    @property
+    def may_advance(self) -> bool:
+        """There is something that was received and not started."""
+        return self.unmade > 0 or self._held is not None
 
     def receive(self, data: memoryview) -> None:
         """Take bytes; they are copied."""
@@ -102,48 +117,58 @@ class Line:
     def advance(self) -> int:
         """Start every request that can start now. Returns how many whole ones it took."""
         taken = 0
-        exchanges, next_request = self._exchanges, self._wire.next_request
-        requests_max = self._shared.limits.connection_requests_max
-        while not self._is_alone and self.violation is None:
+        exchanges, next_request = self.exchanges, self._wire.next_request
+        shared = self._shared
+        submit, admission, requests = (
+            shared.engine.submit,
+            shared.admission,
+            shared.counters.requests,
+        )
+        while not self.is_alone and self.violation is None:
             received = self._held
             if received is None:
-                if len(exchanges) >= requests_max:
+                if len(exchanges) >= self._requests_max:
                     break
                 message = next_request()
                 if message is NEED_DATA:
                     break
-                if isinstance(message, Violation):
-                    self._violated(message)
+                if type(message) is not Received:
+                    self._violated(cast("Violation", message))
                     break
                 received = message
                 taken += 1
-                self._made(received)
-            if self._running and received.operation is not _WRITE:
+                self.unmade -= received.size
+                admission.started(received.size)
+                requests[received.operation] += 1
+            if received.operation is _WRITE:
+                self._held = None
+                exchange = Exchange(self, received)
+                exchanges.append(exchange)
+                self.running += 1
+                submit(cast("Write", received.request), exchange.done)
+            elif self.running:
                 self._held = received
                 break
-            self._held = None
-            self._start(received)
+            else:
+                self._held = None
+                self._start(received)
         return taken
 
-    def answered(self, exchange: Exchange) -> None:
-        """Take note that one of the running requests has its answer."""
-        self._running -= 1
-        self._is_alone = False
-        if exchange.answer.__class__ is Unknown and self._shared.engine.is_stopped:
+    def in_doubt(self) -> None:
+        """Take note that somebody's outcome is unknown: perhaps everybody's is."""
+        if self._shared.engine.is_stopped:
             self._shared.on_engine_stopped()
-        if self._exchanges[0] is exchange:
-            self._on_ready()
 
     def take_answers(self) -> list[bytes]:
         """The frames that may be sent now, in order."""
-        exchanges = self._exchanges
+        exchanges, is_detached, frame_of = self.exchanges, self.is_detached, self._wire.answer
         frames: list[bytes] = []
         size = 0
         while exchanges and (answer := exchanges[0].answer) is not None:
             received = exchanges.popleft().received
             size += received.size
-            if not self.is_detached:
-                frames.append(self._wire.answer(received, answer))
+            if not is_detached:
+                frames.append(frame_of(received, answer))
         if size:
             self._shared.admission.finished(size)
         return frames
@@ -164,26 +189,17 @@ class Line:
         if unmade:
             self._shared.admission.dropped(unmade)
 
-    def _made(self, received: Received) -> None:
-        shared = self._shared
-        _request, _correlation, operation, size = received
-        self.unmade -= size
-        shared.admission.started(size)
-        shared.counters.requests[operation] += 1
-
     def _start(self, received: Received) -> None:
+        """Start a request that runs alone."""
         request, _correlation, operation, size = received
         shared = self._shared
         if self.is_detached and operation not in MUTATIONS:
             shared.admission.finished(size)
             return
         exchange = Exchange(self, received)
-        self._exchanges.append(exchange)
-        self._running += 1
-        if type(request) is Write:
-            shared.engine.submit(request, exchange.done)
-            return
-        self._is_alone = True
+        self.exchanges.append(exchange)
+        self.running += 1
+        self.is_alone = True
         if self._is_ending and isinstance(request, FeedRead):
             request = request._replace(wait_ms=0)
         dispatch(request, shared.engine, exchange.done)
@@ -193,8 +209,8 @@ class Line:
 
         Nothing is skipped by it: the client asks again from the same position.
         """
-        if self._is_alone:
-            exchange = self._exchanges[-1]
+        if self.is_alone:
+            exchange = self.exchanges[-1]
             request = exchange.received.request
             if isinstance(request, FeedRead) and request.wait_ms:
                 exchange.done(FeedPage((), request.after, False))

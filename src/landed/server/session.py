@@ -30,6 +30,9 @@ class Phase(Enum):
     """There is no connection any more. What it had sent whole is still carried out."""
 
 
+_OPEN: Final = Phase.OPEN  # an enumeration's members are looked up slowly
+
+
 class Session(asyncio.BufferedProtocol):
     """Serve one connection until it ends."""
 
@@ -66,23 +69,25 @@ class Session(asyncio.BufferedProtocol):
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Lend the common buffer for one read."""
-        return self._shared.receive_buffer()
+        shared = self._shared
+        return shared.crowded_buffer if shared.admission.is_full else shared.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Copy the bytes out of the common buffer and start what they complete."""
         shared, line = self._shared, self._line
-        if self._phase is not Phase.OPEN:
+        if self._phase is not _OPEN:
             return  # what comes now is thrown away; the sweep bounds for how long
         shared.counters.received_bytes += nbytes
         if not line.unmade:
             self._since = shared.now
         try:
-            line.receive(shared.received(nbytes))
+            line.receive(shared.buffer[:nbytes])
             self._advance()
         except Exception as error:  # noqa: BLE001  # the session's edge: it fails alone
             self._fail(error)
         else:
-            self._pause_if_needed()
+            if line.unmade:
+                self._pause_if_needed()
 
     def eof_received(self) -> bool:
         """Keep our direction open until everything received whole is answered."""
@@ -124,14 +129,17 @@ class Session(asyncio.BufferedProtocol):
         """Send what became ready in this loop turn, in one write, and start what it made room for."""
         self._is_marked = False
         try:
-            frames = self._line.take_answers()
+            line = self._line
+            frames = line.take_answers()
             if frames:
                 self._send(frames)
-            self._advance()
+            if line.may_advance:
+                self._advance()
         except Exception as error:  # noqa: BLE001  # the session's edge: it fails alone
             self._fail(error)
             return
-        self._settle()
+        if self._phase is not _OPEN or self._is_paused:
+            self._settle()
 
     def make_room(self) -> None:
         """Read on: the server has room again."""
@@ -223,7 +231,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _pause_if_needed(self) -> None:
         line = self._line
-        if self._is_paused or self._phase is not Phase.OPEN or not line.unmade:
+        if self._is_paused or self._phase is not _OPEN or not line.unmade:
             return
         is_full = line.unmade > READ_AHEAD_BYTES and (line.is_blocked or self._is_choked)
         self._is_crowded = self._shared.admission.must_wait(self)

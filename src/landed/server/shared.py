@@ -44,13 +44,13 @@ class Shared:
     """
 
     __slots__ = (
-        "_crowded",
         "_loop",
         "_marked",
-        "_view",
         "admission",
+        "buffer",
         "choked",
         "counters",
+        "crowded_buffer",
         "engine",
         "is_closing",
         "limits",
@@ -91,16 +91,10 @@ class Shared:
         self.on_engine_stopped = on_engine_stopped
         self._loop = loop
         self._marked: list[Served] = []
-        self._view = memoryview(bytearray(RECEIVE_BYTES))
-        self._crowded = self._view[:CROWDED_RECEIVE_BYTES]
-
-    def receive_buffer(self) -> memoryview:
-        """Where the next read of any session goes."""
-        return self._crowded if self.admission.is_full else self._view
-
-    def received(self, nbytes: int) -> memoryview:
-        """What the last read brought; to be copied before the next one."""
-        return self._view[:nbytes]
+        self.buffer = memoryview(bytearray(RECEIVE_BYTES))
+        """Where the next read of any session goes; to be copied before the one after it."""
+        self.crowded_buffer = self.buffer[:CROWDED_RECEIVE_BYTES]
+        """The same while ``admission.is_full``."""
 
     def joined(self, session: Served) -> None:
         """A connection begins."""

@@ -25,10 +25,10 @@ _encode: Final = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 class _Reader:
     """Read bodies of one shape into plain tuples."""
 
-    __slots__ = ("_fast", "_read")
+    __slots__ = ("_read", "fast")
 
     def __init__(self, shape: shapes.Shape) -> None:
-        self._fast: Callable[[bytes], Any] = msgspec.msgpack.Decoder(shape.fast).decode
+        self.fast: Callable[[bytes], Any] = msgspec.msgpack.Decoder(shape.fast).decode
         self._read = shape.read
 
     def read(self, body: bytes) -> Any:
@@ -40,7 +40,7 @@ class _Reader:
             MalformedBodyError: it has no such form.
         """
         try:
-            raw = self._fast(body)
+            raw = self.fast(body)
         except msgspec.DecodeError:
             return self.read_by_hand(body)
         return raw if _encode(raw) == body else self.read_by_hand(body)
@@ -48,7 +48,7 @@ class _Reader:
     def read_canonical(self, body: bytes) -> Any:
         """Read a body in the form that we would write ourselves; None for any other."""
         try:
-            raw = self._fast(body)
+            raw = self.fast(body)
         except msgspec.DecodeError:
             return None
         return raw if _encode(raw) == body else None
@@ -85,7 +85,23 @@ def decode_events(data: bytes | bytearray | memoryview) -> tuple[Event, ...]:
 
 class _RequestForm(NamedTuple):
     reader: _Reader
-    build: Callable[[Any], Decoded]
+    read: Callable[[bytes], Decoded]
+    """The body whole, up to the value: one step for each request."""
+
+
+def _request_form(shape: shapes.Shape, build: Callable[[Any], Decoded]) -> _RequestForm:
+    reader = _Reader(shape)
+    fast, by_hand = reader.fast, reader.read_by_hand
+
+    def read(body: bytes) -> Decoded:
+        """``_Reader.read``, and what is made of it."""
+        try:
+            raw = fast(body)
+        except msgspec.DecodeError:
+            return build(by_hand(body))
+        return build(raw if _encode(raw) == body else by_hand(body))
+
+    return _RequestForm(reader, read)
 
 
 class _AnswerForm(NamedTuple):
@@ -94,15 +110,18 @@ class _AnswerForm(NamedTuple):
 
 
 _REQUESTS: Final = {
-    Operation.DETAILS: _RequestForm(_Reader(shapes.DETAILS_REQUEST), packing.details_request),
-    Operation.READ: _RequestForm(_Reader(shapes.READ_REQUEST), packing.read_request),
-    Operation.WRITE: _RequestForm(_Reader(shapes.WRITE_REQUEST), packing.write_request),
-    Operation.TRIM: _RequestForm(_Reader(shapes.TRIM_REQUEST), packing.trim_request),
-    Operation.DELETE: _RequestForm(_Reader(shapes.DELETE_REQUEST), packing.delete_request),
-    Operation.IDENTIFY: _RequestForm(_Reader(shapes.IDENTIFY_REQUEST), packing.identify_request),
-    Operation.FEED: _RequestForm(_Reader(shapes.FEED_REQUEST), packing.feed_request),
-    Operation.PROBE: _RequestForm(_Reader(shapes.PROBE_REQUEST), packing.probe_request),
+    Operation.DETAILS: _request_form(shapes.DETAILS_REQUEST, packing.details_request),
+    Operation.READ: _request_form(shapes.READ_REQUEST, packing.read_request),
+    Operation.WRITE: _request_form(shapes.WRITE_REQUEST, packing.write_request),
+    Operation.TRIM: _request_form(shapes.TRIM_REQUEST, packing.trim_request),
+    Operation.DELETE: _request_form(shapes.DELETE_REQUEST, packing.delete_request),
+    Operation.IDENTIFY: _request_form(shapes.IDENTIFY_REQUEST, packing.identify_request),
+    Operation.FEED: _request_form(shapes.FEED_REQUEST, packing.feed_request),
+    Operation.PROBE: _request_form(shapes.PROBE_REQUEST, packing.probe_request),
 }
+
+REQUEST_READERS: Final = {operation: form.read for operation, form in _REQUESTS.items()}
+"""``decode_request`` by operation, for who reads one after the other."""
 
 _ANSWERS: Final = {
     Operation.DETAILS: _AnswerForm(_Reader(shapes.DETAILS_ANSWER), lambda _, *f: Details(*f)),
@@ -127,8 +146,7 @@ def decode_request(operation: Operation, body: bytes) -> Decoded:
     Raises:
         MalformedBodyError: it is not one.
     """
-    reader, build = _REQUESTS[operation]
-    return build(reader.read(body))
+    return REQUEST_READERS[operation](body)
 
 
 def encode_request(operation: Operation, request: WireRequest, correlation: Correlation) -> bytes:

@@ -49,7 +49,10 @@ class NeedData(Enum):
 
 NEED_DATA: Final = NeedData.NEED_DATA
 
-_OPERATIONS: Final = {operation.value: operation for operation in Operation}
+_OPERATIONS: Final = {
+    operation.value: (operation, codec.REQUEST_READERS[operation], operation in REQUESTS_FIXED)
+    for operation in Operation
+}
 _PROTOCOL_ERROR_FRAME: Final = frame(PROTOCOL_ERROR_TYPE, codec.PROTOCOL_ERROR_BODY)
 _PROTOCOL_ERROR_FRAME_2: Final = frame(PROTOCOL_ERROR_TYPE, b"", version=VERSION_2)
 """In version 2 a struct without fields is no byte at all."""
@@ -103,10 +106,11 @@ class Violation(NamedTuple):
 class ServerConnection:
     """The server's side of one connection."""
 
-    __slots__ = ("_buffer", "_limits", "_next", "_state", "_violation")
+    __slots__ = ("_buffer", "_limits", "_next", "_request_max", "_state", "_violation")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._request_max = limits.max_request_size
         self._buffer = FrameBuffer()
         self._state = State.FRESH
         self._next = NEXT_STATE[State.FRESH]
@@ -133,16 +137,18 @@ class ServerConnection:
         if header is None:
             return NEED_DATA
         version, type, length, plain_length, compression = header
-        operation = _OPERATIONS.get(type)
+        known = _OPERATIONS.get(type)
+        if known is None:
+            return self._refuse(header)
+        operation, read, is_fixed = known
         # The last three say, faster, that ``Header.flaw`` would find nothing.
         if (
-            operation is None
-            or version != VERSION
+            version != VERSION
             or compression
             or length != plain_length
-            or length > self._body_max(type)
+            or length > (FIXED_BODY_MAX if is_fixed else self._request_max)
         ):
-            return self._refuse(header, operation)
+            return self._refuse(header)
         body = self._buffer.take(length)
         if body is None:
             return NEED_DATA
@@ -152,7 +158,7 @@ class ServerConnection:
                 return self._violated(f"{operation.name} is not allowed now", _PROTOCOL_ERROR_FRAME)
             self._state, self._next = state, NEXT_STATE[state]
         try:
-            request, correlation = codec.decode_request(operation, body)
+            request, correlation = read(body)
         except MalformedBodyError as error:
             return self._violated(f"{operation.name}: {error}", _PROTOCOL_ERROR_FRAME)
         return _new(Received, (request, correlation, operation, HEADER_SIZE + length))
@@ -174,7 +180,7 @@ class ServerConnection:
     def _body_max(self, type: int) -> int:
         return FIXED_BODY_MAX if type in REQUESTS_FIXED else self._limits.max_request_size
 
-    def _refuse(self, header: Header, operation: Operation | None) -> Violation:
+    def _refuse(self, header: Header) -> Violation:
         """Say why a header ends the connection, and whether the client is told."""
         if header.version not in {VERSION, VERSION_2}:
             return self._violated(f"protocol version {header.version}", None)
@@ -185,7 +191,7 @@ class ServerConnection:
             return self._violated(flaw, None, owed=owed)
         if header.version == VERSION_2:
             return self._violated("protocol version 2", _PROTOCOL_ERROR_FRAME_2, owed=owed)
-        assert operation is None
+        assert header.type not in _OPERATIONS
         reason = f"unknown message type {header.type}"
         return self._violated(reason, _PROTOCOL_ERROR_FRAME, owed=owed)
 

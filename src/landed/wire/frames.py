@@ -85,7 +85,7 @@ class FrameBuffer:
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._start = 0
+        self._start = 0  # where the next frame begins
 
     def __len__(self) -> int:
         return len(self._data) - self._start
@@ -96,15 +96,18 @@ class FrameBuffer:
         What was taken is dropped here too: a sender that is always one whole frame ahead of the
         taker never lets it see that nothing is left, and the buffer would grow for ever.
         """
-        self._compact()
+        if self._start:
+            self._compact()
         self._data += data
 
     def header(self) -> Header | None:
         """Look at the next frame's header; None if it is not all here."""
-        if len(self._data) - self._start < HEADER_SIZE:
-            self._compact()
+        data, start = self._data, self._start
+        if len(data) - start < HEADER_SIZE:
+            if start:
+                self._compact()
             return None
-        return _new(Header, HEADER.unpack_from(self._data, self._start))
+        return _new(Header, HEADER.unpack_from(data, start))
 
     def take(self, length: int) -> bytes | None:
         """Take the body that follows the header just seen; None if it is not all here."""
@@ -122,6 +125,5 @@ class FrameBuffer:
 
     def _compact(self) -> None:
         """Drop what was taken. Cheap: a bytearray gives up its front without moving the rest."""
-        if self._start:
-            del self._data[: self._start]
-            self._start = 0
+        del self._data[: self._start]
+        self._start = 0
