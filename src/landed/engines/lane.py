@@ -19,7 +19,7 @@ from landed.engines.arrivals import Arrival, Arrivals
 from landed.engines.flush import FlushGate
 from landed.engines.group import Group
 from landed.engines.loader import Loader
-from landed.engines.pace import Pace
+from landed.engines.pace import Company, Pace
 from landed.engines.port import Done, LogIdentity, Staged, Store
 from landed.engines.reads import ReadSide
 from landed.engines.reclaim import Reclaimer
@@ -77,6 +77,7 @@ class Lane:
             heads_max=limits.cached_heads_max, marks_max=limits.cached_marks_max
         )
         self._pace = Pace(limits.inline_commit_ms)
+        self._company = Company()
         # Read for every write, and an attribute of an attribute is dearer.
         self._writes_max = limits.group_writes_max
         self._bytes_max = limits.group_bytes_max
@@ -298,7 +299,17 @@ class Lane:
             # At the end of this loop turn: what arrives together shares a flush, and a lone write
             # waits for nobody (log rule C4).
             self._is_flushing = True
-            self._loop.call_soon(self._enter_gate)
+            self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        self._company.begin()
+        self._loop.call_soon(self._gather)
+
+    def _gather(self) -> None:
+        if self._company.is_arriving(len(self._groups[0].staged)):
+            self._loop.call_soon(self._gather)
+        else:
+            self._enter_gate()
 
     def _enter_gate(self) -> None:
         self.gate.enter(self._loop, self._flush)
@@ -348,12 +359,13 @@ class Lane:
 
     def _next_flush(self, last_count: int) -> None:
         """Keep the disk busy under load; else let those answered now join the next flush."""
+        self._company.last_count = last_count
         if not self._groups:
             self._is_flushing = False
         elif len(self._groups[0].staged) >= last_count:
             self._enter_gate()
         else:
-            self._loop.call_soon(self._enter_gate)
+            self._begin_soon()
 
     def _roll_back(self, error: StorageError) -> None:
         """Fail the group and everything judged on top of it; the numbers are free again (C6)."""

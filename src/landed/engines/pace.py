@@ -1,4 +1,4 @@
-"""How long commits have taken lately, and so whether the next one is worth a hand-over."""
+"""What the latest commits say of the next one: is it worth a hand-over, and are more coming for it."""
 
 from __future__ import annotations
 
@@ -32,3 +32,30 @@ class Pace:
     def took(self, ms: float) -> None:
         """Take in how long a commit took."""
         self.recent_ms = max(ms, self.recent_ms * FORGETS)
+
+
+class Company:
+    """Whether those who shared the last flush are still arriving for the next one.
+
+    Who was answered together asks again together, but over several turns of the loop: a group that
+    began with the first of them would leave the others to a second flush. So it waits on while each
+    turn brings somebody, until it is as large as the last one. After a lone write that is at once,
+    and never longer than one turn without anybody (log rule C4).
+    """
+
+    __slots__ = ("_seen", "last_count")
+
+    def __init__(self) -> None:
+        self.last_count = 0
+        """Changes in the last group."""
+        self._seen = 0
+
+    def begin(self) -> None:
+        """A group forms."""
+        self._seen = 0
+
+    def is_arriving(self, count: int) -> bool:
+        """Whether to wait one more turn, with so many changes in the group."""
+        brings_more = count > self._seen
+        self._seen = count
+        return brings_more and count < self.last_count

@@ -1,4 +1,4 @@
-"""Commits of a fast disk run on the loop's own thread, those of a slow one on theirs."""
+"""Commits of a fast disk run on the loop's own thread, and who came together shares the next one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from landed.clock import MonotonicMs, SystemClock
 from landed.engines.ask import ask
 from landed.engines.lane import Lane
-from landed.engines.pace import UNKNOWN_MS, Pace
+from landed.engines.pace import UNKNOWN_MS, Company, Pace
 from landed.engines.port import Staged
 from landed.errors import StorageError
 from landed.ids import AggregateKey
@@ -62,8 +62,8 @@ async def opened(disk: Disk, **limits: float) -> AsyncIterator[Lane]:
         await lane.close()
 
 
-async def write(lane: Lane, seq: int) -> Answer:
-    key = AggregateKey(UUID(int=1), UUID(int=2), UUID(int=3))
+async def write(lane: Lane, seq: int, *, number: int = 3) -> Answer:
+    key = AggregateKey(UUID(int=1), UUID(int=2), UUID(int=number))
     event = Event.new(1, b"x", client_seq=seq, event_id=None)
     return await ask(lane, Write.to(key, [event], client_id=UUID(int=7), expected_version=None))
 
@@ -134,3 +134,51 @@ def test_a_slow_commit_is_remembered_for_a_while_and_not_for_ever() -> None:
         pace.took(0.1)
         needed += 1
     assert 15 < needed < 30
+
+
+async def test_who_shared_a_flush_shares_the_next_one_though_they_arrive_over_several_turns() -> (
+    None
+):
+    disk = Disk()
+    async with opened(disk) as lane:
+        await write_many(lane, 1, 40)  # from now on commits are known to be fast
+        commits = []
+        for seq in (1, 2, 3):
+            writing = []
+            for number in range(10, 18):
+                writing.append(asyncio.ensure_future(write(lane, seq, number=number)))
+                if seq == 3 and number % 2:
+                    await asyncio.sleep(0)  # the loop turns between them
+            assert all(isinstance(answer, Landed) for answer in await asyncio.gather(*writing))
+            commits.append(len(disk.threads))
+        assert commits[1:] == [commits[0] + 1, commits[0] + 2]
+
+
+async def test_a_lone_write_waits_for_nobody_who_shared_the_last_flush_but_one_turn() -> None:
+    disk = Disk()
+    async with opened(disk) as lane:
+        await write_many(lane, 1, 40)  # by then commits are known to be fast, so on this thread
+        await asyncio.gather(*[write(lane, 1, number=number) for number in range(10, 18)])
+        commits, turns = len(disk.threads), 0
+        answer = asyncio.ensure_future(write(lane, 41))
+        while len(disk.threads) == commits:
+            await asyncio.sleep(0)
+            turns += 1
+            assert turns < 6
+        assert isinstance(await answer, Landed)
+
+
+def test_a_group_waits_only_while_each_turn_brings_more_and_never_beyond_the_last_ones_size() -> (
+    None
+):
+    company = Company()
+    company.begin()
+    assert not company.is_arriving(1)  # nobody shared a flush before
+    company.last_count = 8
+    company.begin()
+    assert [company.is_arriving(count) for count in (1, 3, 3)] == [True, True, False]
+    company.begin()
+    assert [company.is_arriving(count) for count in (5, 8)] == [True, False]
+    company.last_count = 1
+    company.begin()
+    assert not company.is_arriving(1)
