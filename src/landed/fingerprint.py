@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import Final, NamedTuple
 
 JCS: Final = "jcs-1"
@@ -60,13 +61,7 @@ def parse_json(data: bytes, *, depth_max: int = DEPTH_MAX) -> Json:
     except UnicodeDecodeError as e:
         raise NotExactError("encoding", str(e)) from None
     try:
-        document: Json = json.loads(
-            text,
-            object_pairs_hook=_unrepeated,
-            parse_int=_exact_int,
-            parse_float=_finite_float,
-            parse_constant=_no_constant,
-        )
+        document: Json = _DECODER.decode(text)
     except NotExactError:
         raise
     except (ValueError, RecursionError) as e:
@@ -82,7 +77,9 @@ def canonical_json(value: Json) -> bytes:
             that JSON does not have.
     """
     try:
-        return "".join(_pieces(value, 0)).encode()
+        pieces: list[str] = []
+        _write(value, 0, pieces)
+        return "".join(pieces).encode()
     except UnicodeEncodeError as e:
         raise NotExactError("encoding", str(e)) from None
 
@@ -119,6 +116,8 @@ def keyed_digest(key: bytes, *parts: bytes) -> bytes:
 
 def _check_depth(data: bytes, depth_max: int) -> None:
     """Bound the nesting before the parser recurses; brackets inside strings do not count."""
+    if data.count(b"[") + data.count(b"{") <= depth_max:
+        return  # as deep as all of them, and no deeper
     depth = 0
     for bracket in _BRACKET.findall(_STRING.sub(b"", data)):
         depth += 1 if bracket in b"[{" else -1
@@ -151,31 +150,40 @@ def _no_constant(text: str) -> Json:
     raise NotExactError("number_out_of_domain", text)
 
 
-def _pieces(value: Json, depth: int) -> Iterable[str]:
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unrepeated,
+    parse_int=_exact_int,
+    parse_float=_finite_float,
+    parse_constant=_no_constant,
+)
+
+
+def _write(value: Json, depth: int, pieces: list[str]) -> None:
     if depth > DEPTH_MAX:
         raise NotExactError("too_deep", f"more than {DEPTH_MAX} levels")
-    if value is None or value is True or value is False or isinstance(value, str):
-        yield json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        pieces.append(encode_basestring(value))
+    elif value is None or value is True or value is False:
+        pieces.append(json.dumps(value))
     elif isinstance(value, int | float):
-        yield _number(value)
+        pieces.append(_number(value))
     elif isinstance(value, Mapping):
-        yield "{"
-        separator = ""
+        separator = "{"
         # RFC 8785 sorts by UTF-16 code units.
         for name in sorted(value, key=lambda text: text.encode("utf-16-be", "surrogatepass")):
             if not isinstance(name, str):
                 raise NotExactError("syntax", "a member's name is not a text")
-            yield f"{separator}{json.dumps(name, ensure_ascii=False)}:"
-            yield from _pieces(value[name], depth + 1)
+            pieces.append(f"{separator}{encode_basestring(name)}:")
+            _write(value[name], depth + 1, pieces)
             separator = ","
-        yield "}"
+        pieces.append("}" if separator == "," else "{}")
     elif isinstance(value, list | tuple):
-        yield "["
-        for index, item in enumerate(value):
-            if index:
-                yield ","
-            yield from _pieces(item, depth + 1)
-        yield "]"
+        separator = "["
+        for item in value:
+            pieces.append(separator)
+            _write(item, depth + 1, pieces)
+            separator = ","
+        pieces.append("]" if separator == "," else "[]")
     else:
         raise NotExactError("syntax", f"JSON has no {type(value).__name__}")
 
