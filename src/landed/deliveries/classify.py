@@ -76,7 +76,7 @@ def classify(event: Event, producer: Producer) -> Disposition:
         return QuarantinedEvent(
             QuarantineReason.UNSUPPORTED_SCHEMA_VERSION, str(event.schema_version)[:200]
         )
-    read = read_data(event, declared, producer)
+    read = read_data(event.data, event.schema_version, declared, producer)
     if isinstance(read, QuarantinedEvent):
         return read
     if declared.when is not None:
@@ -104,16 +104,16 @@ def is_beyond_floor(event: Event, producer: Producer, *, floor_us: int | None = 
 
 
 def read_data(
-    event: Event, declared: EventType, producer: Producer
+    data: bytes, schema_version: str | None, declared: EventType, producer: Producer
 ) -> AcceptedEvent | QuarantinedEvent:
     """Turn a payload into the handlers' data, by its schema version's check, or say why not."""
     if declared.is_opaque:
-        return AcceptedEvent(event.data)
+        return AcceptedEvent(data)
     try:
-        document = parse_json(event.data, depth_max=producer.depth_max)
+        document = parse_json(data, depth_max=producer.depth_max)
     except NotExactError as e:
         return QuarantinedEvent(_REASONS[e.reason], str(e)[:500])
-    check = declared.versions[event.schema_version]
+    check = declared.versions[schema_version]
     if check is None:
         return AcceptedEvent(document)
     try:

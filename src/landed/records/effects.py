@@ -300,7 +300,9 @@ class EffectView(NamedTuple):
         )
 
 
-_COLUMNS = EffectView._fields
+_COLUMNS: Final = EffectView._fields
+_STATE: Final = _COLUMNS.index("state")
+_STATES: Final = {state.value: state for state in State}
 
 
 def view(conn: Connection, effect_id: UUID) -> EffectView | None:
@@ -312,8 +314,7 @@ def views(conn: Connection, effect_ids: list[UUID]) -> list[EffectView]:
     """Read several effects in one statement, in no particular order."""
     if not effect_ids:
         return []
-    rows = _VIEWS.execute(conn, ids=effect_ids)
-    return [_view(row) for row in rows]
+    return [_view(row) for row in _VIEWS.execute(conn, ids=effect_ids).all()]
 
 
 def view_by_key(
@@ -446,4 +447,4 @@ def _group(order: Ordered | None) -> str | None:
 
 
 def _view(row: Row[Any]) -> EffectView:
-    return EffectView._make(row)._replace(state=State(row.state))
+    return EffectView._make((*row[:_STATE], _STATES[row[_STATE]], *row[_STATE + 1 :]))

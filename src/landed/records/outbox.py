@@ -158,7 +158,7 @@ def rows(conn: Connection, outbox_ids: Sequence[UUID]) -> list[Row]:
     """Read rows, in no particular order."""
     if not outbox_ids:
         return []
-    return [Row._make(row) for row in _ROWS.execute(conn, ids=outbox_ids)]
+    return [Row._make(row) for row in _ROWS.execute(conn, ids=outbox_ids).all()]
 
 
 _ADD: Final = Each(
@@ -212,7 +212,7 @@ def mark_done(
     """
     if not outbox_ids:
         return set()
-    return set(_DONE.execute(conn, books, ids=list(outbox_ids), proof=proof).scalars())
+    return set(_DONE.execute(conn, books, ids=list(outbox_ids), proof=proof).scalars().all())
 
 
 def mark_handed_on(conn: Connection, books: Books, proofs: Mapping[UUID, str]) -> int:

@@ -245,7 +245,7 @@ class Tx:
             cause=self._cause,
             order=placed,
             not_after_us=None if not_after is None else _micros(not_after),
-            correlation=json.dumps(dict(correlation or {})),
+            correlation=json.dumps(dict(correlation)) if correlation else "{}",
         )
 
     def _check_key(self, effect_type: EffectType[Any], key: str) -> None:

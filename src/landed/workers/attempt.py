@@ -112,14 +112,7 @@ class Attempts:
         answered = attempts.Answered(
             effect, contract, answer, desk.delays(effect), begun.attempt_no
         )
-        ending = asyncio.ensure_future(self._ends.end(answered, is_resend=is_resend))
-        try:
-            ended = await asyncio.shield(ending)
-        except asyncio.CancelledError:
-            # An answer in hand is written all the same (rule AT-11).
-            self._ends.leave()
-            await asyncio.wait({ending})
-            raise
+        ended = await self._ends.end(answered, is_resend=is_resend)
         desk.note(
             "attempt.ended",
             {

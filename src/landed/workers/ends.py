@@ -29,6 +29,18 @@ class Waiting:
     done: asyncio.Future[Ended] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
+    """For whoever waits, who may be cancelled; what counts is ``outcome``."""
+    outcome: Ended | BaseException | None = None
+
+    def settle(self, outcome: Ended | BaseException) -> None:
+        """It is written, or cannot be."""
+        self.outcome = outcome
+        if self.done.done():
+            return
+        if isinstance(outcome, BaseException):
+            self.done.set_exception(outcome)
+        else:
+            self.done.set_result(outcome)
 
 
 Write = Callable[[Sequence[Waiting]], Coroutine[Any, Any, list[Ended]]]
@@ -62,6 +74,9 @@ class Ends:
     async def end(self, answered: Answered, *, is_resend: bool) -> Ended:
         """Write one answer, with whatever else waits; returns after its commit.
 
+        The answer is written even if whoever waits for it is cancelled (rule AT-11): the worker's
+        time is over then, and the cancellation comes after the answer.
+
         Raises:
             StorageError: it could not be written; the attempt is reaped, as if never answered.
         """
@@ -69,8 +84,15 @@ class Ends:
         self._waiting.append(waiting)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all(), name="landed ends")
-        # The writer goes on for the others, and for this one, even if nobody waits any more.
-        return await asyncio.shield(waiting.done)
+        try:
+            return await waiting.done
+        except asyncio.CancelledError:
+            if waiting.outcome is None:
+                self.leave()
+                waiting.done = asyncio.get_running_loop().create_future()
+                await asyncio.wait({waiting.done})
+                waiting.done.exception()  # seen: whoever was cancelled has no use for it
+            raise
 
     async def _write_all(self) -> None:
         try:
@@ -88,8 +110,7 @@ class Ends:
                 ended = await self._write(group)
         if ended:
             for one, end in zip(group, ended, strict=True):
-                if not one.done.done():
-                    one.done.set_result(end)
+                one.settle(end)
             return
         for one in group:
             await self._write_one(one, is_again=len(group) > 1)
@@ -100,8 +121,6 @@ class Ends:
         except asyncio.CancelledError:
             raise
         except BaseException as e:  # noqa: BLE001  # it belongs to whoever waits for this one
-            if not one.done.done():
-                one.done.set_exception(e)
+            one.settle(e)
         else:
-            if not one.done.done():
-                one.done.set_result(end)
+            one.settle(end)

@@ -9,8 +9,6 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, select
 
 from landed.deliveries.classify import QuarantinedEvent, read_data
-from landed.deliveries.event import Event as Delivered
-from landed.deliveries.event import IdentityRule
 from landed.deliveries.producer import Producer
 from landed.errors import ConfigurationError
 from landed.records.effects import EffectView
@@ -23,7 +21,8 @@ def stored_rows(conn: Connection, receipt_ids: Sequence[UUID]) -> Mapping[UUID, 
     """Receipts with their payloads, in one statement."""
     if not receipt_ids:
         return {}
-    return {row.receipt_id: row for row in _STORED.execute(conn, ids=list(set(receipt_ids)))}
+    rows = _STORED.execute(conn, ids=list(set(receipt_ids))).all()
+    return {row.receipt_id: row for row in rows}
 
 
 _STORED: Final = Prepared(
@@ -84,15 +83,7 @@ def _data(row: Row[Any], producer: Producer) -> object:
         raise ConfigurationError(
             f"{row.namespace} no longer declares {row.type} (schema {row.schema_version})"
         )
-    delivered = Delivered(
-        source=row.source,
-        id=row.event_id,
-        identity_rule=IdentityRule(row.identity_rule),
-        type=row.type,
-        schema_version=row.schema_version,
-        data=row.body,
-    )
-    read = read_data(delivered, declared, producer)
+    read = read_data(row.body, row.schema_version, declared, producer)
     if isinstance(read, QuarantinedEvent):
         raise ConfigurationError(f"the payload no longer fits: {read.reason.value}: {read.detail}")
     return read.data
