@@ -188,13 +188,13 @@ class Link(asyncio.BufferedProtocol):
     # --- in -----------------------------------------------------------------------------------
 
     def _take_answers(self) -> None:
-        queue = self._queue
+        queue, next_answer = self._queue, self._wire.next_answer
         while queue:
             exchange = queue[0]
-            answered = self._wire.next_answer(exchange.operation)
+            answered = next_answer(exchange.operation)
             if answered is NEED_DATA:
                 return
-            is_farewell = isinstance(answered.answer, NotUnderstood)
+            is_farewell = type(answered.answer) is NotUnderstood
             if answered.correlation != exchange.correlation and not is_farewell:
                 raise RemoteProtocolError("the answer echoes another request's correlation id")
             queue.popleft()

@@ -53,6 +53,7 @@ SEARCH_FIRST_S: Final = 0.05
 SEARCH_LAST_S: Final = 1.0
 """Waits between two walks in search of a leader: doubling, half of it drawn (CP-43)."""
 
+_CHANGE: Final = Kind.CHANGE  # an enumeration's members are looked up slowly
 _NO_USE_ELSEWHERE: Final = (PoolClosedError, PoolExhaustedError)
 """The leader is there and we are at our own bounds; another node would not help."""
 
@@ -74,10 +75,11 @@ async def change(cluster: Cluster, request: Mutation, call: Call) -> Done:
         OutcomeUnknownError: handed over, and nobody knows. Never sent again.
         RefusedError: a node's definite no.
     """
-    walk = Walk(cluster.book)
-    ended = await cluster.exchange(walk.first, request, Kind.CHANGE, call)
-    if isinstance(ended, Answered) and isinstance(ended.answer, _DONE):
+    first = cluster.book.leader
+    ended = await cluster.exchange(first, request, _CHANGE, call)
+    if type(ended) is Answered and isinstance(ended.answer, _DONE):
         return ended.answer  # nearly always, so nothing else is done before it is looked at
+    walk = Walk(cluster.book, first)
     search_until = min(cluster.now() + cluster.options.leader_search_timeout_s, call.ends_at)
     wait_s = SEARCH_FIRST_S
     done = await _walk(cluster, walk, ended, request, call)
@@ -89,7 +91,7 @@ async def change(cluster: Cluster, request: Mutation, call: Call) -> Done:
             raise _nobody_took_it(call)
         wait_s = min(2 * wait_s, SEARCH_LAST_S)
         call.tried.clear()
-        walk = Walk(cluster.book)
+        walk = Walk(cluster.book, cluster.book.leader)
         ended = await cluster.exchange(walk.first, request, Kind.CHANGE, call)
         done = await _walk(cluster, walk, ended, request, call)
     return done

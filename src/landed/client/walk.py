@@ -59,9 +59,9 @@ class Walk:
 
     __slots__ = ("_book", "_count", "_named", "_visits", "first")
 
-    def __init__(self, book: AddressBook) -> None:
+    def __init__(self, book: AddressBook, first: Address) -> None:
         self._book = book
-        self.first = book.leader
+        self.first = first
         """Who is asked first: the best guess at the leader."""
         self._visits: dict[Address, int] | None = None
         self._count = 1

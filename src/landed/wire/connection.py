@@ -71,6 +71,7 @@ class State(Enum):
     """The protocol was violated; nothing can be trusted any more."""
 
 
+_BROKEN: Final = State.BROKEN  # an enumeration's members are looked up slowly
 _ALWAYS: Final = frozenset(Operation) - {Operation.IDENTIFY}  # who is calling is said first
 NEXT_STATE: Final[Mapping[State, Mapping[Operation, State]]] = {
     State.FRESH: dict.fromkeys(Operation, State.OPEN),
@@ -218,12 +219,13 @@ class Answered(NamedTuple):
 class ClientConnection:
     """The client's side of one connection."""
 
-    __slots__ = ("_buffer", "_flaw", "_limits", "_state")
+    __slots__ = ("_buffer", "_flaw", "_limits", "_next", "_state")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._buffer = FrameBuffer()
         self._state = State.FRESH
+        self._next = NEXT_STATE[State.FRESH]
         self._flaw = ""
 
     @property
@@ -240,7 +242,7 @@ class ClientConnection:
                 an iv that has not 12 bytes, Identify not first). Nothing was sent.
         """
         operation = operation_of(request)
-        state = NEXT_STATE[self._state].get(operation)
+        state = self._next.get(operation)
         if state is None:
             raise LocalProtocolError(
                 f"{operation.name} cannot be sent on a {self._state.value} one"
@@ -249,18 +251,19 @@ class ClientConnection:
             body = codec.encode_request(operation, request, correlation)
         except MalformedBodyError as error:
             raise LocalProtocolError(str(error)) from None
-        is_fixed = operation.value in REQUESTS_FIXED
+        is_fixed = operation in REQUESTS_FIXED
         body_max = FIXED_BODY_MAX if is_fixed else self._limits.max_request_size
         if len(body) > body_max:
             raise RequestTooLargeError(
                 f"{operation.name} has {len(body)} bytes; {body_max} are allowed"
             )
-        self._state = state
-        return frame(operation.value, body)
+        if state is not self._state:
+            self._state, self._next = state, NEXT_STATE[state]
+        return frame(operation, body)
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes from the socket; they are copied, so the caller may reuse the buffer."""
-        if self._state is not State.BROKEN:
+        if self._state is not _BROKEN:
             self._buffer.receive(data)
 
     def next_answer(self, operation: Operation) -> Answered | Literal[NeedData.NEED_DATA]:
@@ -270,31 +273,40 @@ class ClientConnection:
             RemoteProtocolError: the answer cannot be trusted; close the connection. The outcome of
                 a change is unknown. It stays so.
         """
-        if self._state is State.BROKEN:
+        if self._state is _BROKEN:
             raise RemoteProtocolError(self._flaw)
         header = self._buffer.header()
         if header is None:
             return NEED_DATA
-        flaw = self._flaw_of(header, operation)
-        if flaw is not None:
+        version, type, length, plain_length, compression = header
+        is_success = type == ANSWER_TYPES[operation]
+        # Says, faster, that ``_flaw_of`` would find nothing.
+        if (
+            not is_success
+            or version != VERSION
+            or compression
+            or length != plain_length
+            or length > FIXED_BODY_MAX
+        ) and (flaw := self._flaw_of(header, operation)):
             raise self._broken(flaw)
-        body = self._buffer.take(header.length)
+        body = self._buffer.take(length)
         if body is None:
             return NEED_DATA
         try:
-            return self._answered(header.type, operation, body)
+            if is_success:
+                return _new(Answered, codec.decode_answer(operation, body))
+            return self._answered(type, body, operation)
         except MalformedBodyError as error:
             raise self._broken(f"answer to {operation.name}: {error}") from None
 
-    def _answered(self, type: int, operation: Operation, body: bytes) -> Answered:
+    def _answered(self, type: int, body: bytes, operation: Operation) -> Answered:
+        """What is no success."""
         if type == ERROR_TYPE:
             code, text, correlation = codec.decode_error(body)
             return Answered(answer_of(operation, failure_from(code, text)), correlation)
-        if type == PROTOCOL_ERROR_TYPE:
-            codec.check_protocol_error(body)
-            self._broken("the node could not read a request and closes the connection")
-            return Answered(NotUnderstood(), None)
-        return Answered(*codec.decode_answer(operation, body))
+        codec.check_protocol_error(body)
+        self._broken("the node could not read a request and closes the connection")
+        return Answered(NotUnderstood(), None)
 
     def _flaw_of(self, header: Header, operation: Operation) -> str | None:
         if header.version != VERSION:
@@ -306,7 +318,7 @@ class ClientConnection:
         return header.flaw(body_max=body_max)
 
     def _broken(self, flaw: str) -> RemoteProtocolError:
-        self._state = State.BROKEN
+        self._state, self._next = _BROKEN, NEXT_STATE[_BROKEN]
         self._flaw = flaw
         self._buffer.clear()
         return RemoteProtocolError(flaw)

@@ -262,7 +262,7 @@ def test_a_walk_ends_whatever_the_nodes_say():
     for seed in range(500):
         rng = Random(seed)
         book = AddressBook(addresses[: rng.randint(1, 3)])
-        walk = Walk(book)
+        walk = Walk(book, book.leader)
         visits = []
         address = walk.first
         while address is not None:
