@@ -26,9 +26,9 @@ from landed.engines.ask import ask, ask_all
 from landed.engines.lane import Lane
 from landed.engines.port import Staged
 from landed.engines.sqlite import SqliteStore, open_sqlite
-from landed.engines.sqlite.append import INSERT_ENTRY
 from landed.engines.sqlite.file import WAL_PAGES
-from landed.engines.sqlite.schema import PAGE_BYTES, TABLES
+from landed.engines.sqlite.pack import Opened, newest_packs, whole_packs
+from landed.engines.sqlite.schema import PAGE_BYTES
 from landed.limits import Limits
 from landed.log import Answer, Landed
 
@@ -294,17 +294,42 @@ def _frames(shared: Path) -> int:
 
 
 def newest_rows(path: Path) -> list[tuple[Any, ...]]:
-    """The rows that the engine appended last."""
+    """What the engine appended last, a row for each write and a column for each field of it."""
     connection = sqlite3.connect(path)
     try:
-        rows = connection.execute("SELECT * FROM entries ORDER BY position DESC LIMIT 4096")
-        return [row[1:] for row in rows]
+        first = next(newest_packs(connection)).first - 4096
+        found = [one for row in whole_packs(connection, first) for one in Opened(row).after(first)]
+        return [(*entry[1:], body) for entry, body in found]
     finally:
         connection.close()
 
 
+_RAW_TABLE: Final = """
+    CREATE TABLE entries (
+      position INTEGER PRIMARY KEY,
+      aggregate INTEGER NOT NULL,
+      kind INTEGER NOT NULL,
+      flags INTEGER NOT NULL,
+      incarnation INTEGER NOT NULL,
+      version INTEGER NOT NULL,
+      event_seq INTEGER NOT NULL,
+      event_count INTEGER NOT NULL,
+      previous INTEGER NOT NULL,
+      client BLOB NOT NULL,
+      user BLOB,
+      server_ms INTEGER NOT NULL,
+      min_seq INTEGER NOT NULL,
+      max_seq INTEGER NOT NULL,
+      size INTEGER NOT NULL,
+      body_check INTEGER NOT NULL,
+      body BLOB
+    )
+"""
+_RAW_INSERT: Final = f"INSERT INTO entries VALUES ({', '.join('?' * 17)})"
+
+
 class RawLog:
-    """A log-only table, appended to by ``executemany``."""
+    """A log-only table with a row for each write, appended to by ``executemany``."""
 
     def __init__(self, path: Path, rows: list[tuple[Any, ...]]) -> None:
         self._rows = rows
@@ -320,8 +345,7 @@ class RawLog:
             f"wal_autocheckpoint = {WAL_PAGES}",
         ):
             self._connection.execute(f"PRAGMA {pragma}")
-        (entries,) = [table for table in TABLES if "CREATE TABLE entries" in table]
-        self._connection.execute(entries)
+        self._connection.execute(_RAW_TABLE)
 
     def rate(self, shape: Shape) -> float:
         """Rows a second."""
@@ -336,7 +360,7 @@ class RawLog:
         stretch = Stretch()
         for commit in commits:
             execute("BEGIN IMMEDIATE")
-            write(INSERT_ENTRY, commit)
+            write(_RAW_INSERT, commit)
             execute("COMMIT")
         return stretch.rate(shape.in_flight * shape.commits, self.cpu_us)
 

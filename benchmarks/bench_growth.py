@@ -62,7 +62,7 @@ def run(plan: Plan, report: Report) -> None:
     report.step()
     commits = growing.commits_s
     with closing(sqlite3.connect(path)) as connection:
-        (encoded,) = connection.execute("SELECT sum(size) FROM entries").fetchone()
+        (encoded,) = connection.execute("SELECT sum(length(bodies)) FROM packs").fetchone()
     size = path.stat().st_size
     of = f"of {events:,} events"
     for figure in (

@@ -12,9 +12,10 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import msgspec
+
+from tests.integration.packs import entries, heads
 
 WRITTEN = 1
 
@@ -44,26 +45,23 @@ def audit(path: Path) -> list[Found]:
         connection = sqlite3.connect(Path(folder) / path.name)
         try:
             assert [("ok",)] == connection.execute("PRAGMA integrity_check").fetchall()
-            rows = connection.execute(
-                "SELECT position, key, e.incarnation, e.version, e.event_seq, client, body_check,"
-                " event_count, body FROM entries e JOIN aggregates a ON a.number = e.aggregate"
-                " WHERE kind = ? ORDER BY position",
-                (WRITTEN,),
-            ).fetchall()
+            rows = [entry for entry in entries(connection) if entry.kind == WRITTEN]
+            keys = {number: key for number, (key, _) in heads(connection).items()}
         finally:
             connection.close()
     found: list[Found] = []
     newest: dict[tuple[bytes, int], int] = defaultdict(int)
     numbered: dict[tuple[bytes, int], int] = defaultdict(int)
-    for position, key, life, version, event_seq, client, check, count, body in rows:
-        assert crc32(body) == check, f"the payload at {position} is torn"
+    for row in rows:
+        position, version, client = row.position, row.version, row.client
+        key, life = keys[row.aggregate], row.incarnation
         assert newest[key, life] + 1 == version, f"version {version} at {position}"
         newest[key, life] = version
-        events = msgspec.msgpack.decode(body)
-        assert len(events) == count
+        events = msgspec.msgpack.decode(row.body)
+        assert len(events) == row.event_count
         for client_seq, number, event_id, _ms, _major, _minor, value, _iv in events:
             assert numbered[key, life] + 1 == number, f"event {number} at {position}"
             numbered[key, life] = number
             found.append(Found(position, key, version, client, client_seq, event_id, value))
-        assert numbered[key, life] == event_seq
+        assert numbered[key, life] == row.event_seq
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from landed.cli import app as door
+from landed.engines.sqlite.pack import Opened, whole_packs
 from tests.unit.engines.sqlite.logfile import A, key, opened, raw
 
 
@@ -39,7 +40,10 @@ def test_a_sound_log_is_said_to_be_sound(path, capsys):
 
 def test_a_damaged_log_is_told_finding_by_finding_and_fails(path, capsys):
     with raw(path) as connection:
-        connection.execute("UPDATE entries SET body = x'00' WHERE position = 2")
+        row = next(whole_packs(connection, 0))
+        bodies, at = row[2], next(Opened(row).entries()).size
+        bodies = bodies[:at] + bytes(1) + bodies[at + 1 :]
+        connection.execute("UPDATE packs SET bodies = ? WHERE position = 1", (bodies,))
     code, out, _ = run(capsys, "verify", path)
     assert code == 1
     assert "the payload at position 2 is not what was written" in out

@@ -5,19 +5,18 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from landed.engines.port import Staged
 from landed.engines.recent import cut
 from landed.engines.sqlite.file import translated
 from landed.engines.sqlite.lookup import find_head, find_mark
 from landed.engines.sqlite.owed import Owed, Payment
+from landed.engines.sqlite.pack import INSERT_PACK, Drafted, Pack, pack
 from landed.engines.sqlite.row import (
     ALLOW_CONTINUATION,
     ALLOW_RECREATE,
-    HEAD_COLUMNS,
     HeadRow,
-    entry_row,
     head_row,
     mark_row,
     meta_row,
@@ -30,13 +29,8 @@ from landed.wire.codec import encode_events
 
 _WRITTEN: Final = int(FeedKind.WRITTEN)
 
-INSERT_ENTRY: Final = f"INSERT INTO entries VALUES ({', '.join('?' * 18)})"
-INSERT_HEAD: Final = f"INSERT INTO aggregates VALUES ({', '.join('?' * 15)})"
-UPDATE_HEAD: Final = (
-    "UPDATE aggregates SET "
-    + ", ".join(f"{name} = ?{at}" for at, name in enumerate(HEAD_COLUMNS.split(", "), 1) if at > 2)
-    + " WHERE number = ?1 AND key = ?2"
-)
+INSERT_HEAD: Final = "INSERT INTO aggregates VALUES (?, ?, ?)"
+UPDATE_HEAD: Final = "UPDATE aggregates SET state = ?3 WHERE number = ?1 AND key = ?2"
 UPSERT_MARK: Final = (
     "INSERT INTO marks VALUES (?, ?, ?) ON CONFLICT DO UPDATE "
     "SET mark = excluded.mark, row_check = excluded.row_check"
@@ -68,10 +62,13 @@ def unpacked_place(data: bytes) -> Place:
 class Draft:
     """The rows of one group, before anything is written."""
 
-    __slots__ = ("anchors", "created", "dead", "entries", "heads", "marks")
+    __slots__ = ("anchors", "created", "dead", "entries", "heads", "marks", "packs")
+
+    packs: list[Pack]
+    """All of ``entries``, once they are complete."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Any, ...]] = []
+        self.entries: list[Drafted] = []
         self.heads: dict[bytes, HeadRow] = {}
         """The newest head of each aggregate."""
         self.created: dict[bytes, None] = {}
@@ -183,6 +180,7 @@ class Appender:
             number, last_position, mark_client, mark = place
             made = (number, staged.key, staged.head, last_position, mark_client, mark)
             heads[key] = _new(HeadRow, made)
+        draft.packs = pack(draft.entries)
         return draft
 
     def _place(self, staged: Staged, draft: Draft) -> Place:
@@ -214,10 +212,11 @@ class Appender:
             seqs = [event.client_seq for event in events]
             low, high = min(seqs), max(seqs)
         draft.entries.append(
-            entry_row(
+            (
                 position,
                 number,
                 _WRITTEN,
+                0,
                 incarnation,
                 version,
                 head.event_seq,
@@ -226,8 +225,9 @@ class Appender:
                 client,
                 None if user_id is None else user_id.bytes,
                 server_ms,
-                seqs=(low, high),
-                body=encode_events(events),
+                low,
+                high,
+                encode_events(events),
             )
         )
         if version % ANCHOR_EVERY == 0:
@@ -255,10 +255,12 @@ class Appender:
         number, last_position, _, _ = place
         is_trim = staged.kind is FeedKind.TRIMMED
         draft.entries.append(
-            entry_row(
+            (
                 staged.position,
                 number,
                 int(staged.kind),
+                (ALLOW_RECREATE if head.allow_recreate else 0)
+                | (ALLOW_CONTINUATION if head.allow_continuation else 0),
                 head.incarnation,
                 head.floor if is_trim else head.version,
                 head.event_seq,
@@ -267,8 +269,9 @@ class Appender:
                 head.last_client.bytes,
                 None if head.last_user is None else head.last_user.bytes,
                 head.last_ms,
-                allowed=(ALLOW_RECREATE if head.allow_recreate else 0)
-                | (ALLOW_CONTINUATION if head.allow_continuation else 0),
+                0,
+                0,
+                b"",
             )
         )
         below = head.floor if is_trim else head.version + 1
@@ -277,7 +280,7 @@ class Appender:
     def _write(self, draft: Draft) -> None:
         """Insert, each table in the order of its keys: fewest pages are touched so."""
         write = self._connection.executemany
-        write(INSERT_ENTRY, draft.entries)
+        write(INSERT_PACK, draft.packs)
         if draft.created:
             write(INSERT_HEAD, [head_row(draft.heads[key]) for key in draft.created])
         if draft.marks:

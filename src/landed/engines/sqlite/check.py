@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Final
@@ -17,16 +18,20 @@ from landed.engines.sqlite.file import (
     translated,
 )
 from landed.engines.sqlite.lock import FileLock
-from landed.engines.sqlite.lookup import find_entry, find_head_by_number, find_mark
+from landed.engines.sqlite.lookup import find_head_by_number, find_mark
+from landed.engines.sqlite.pack import (
+    Entry,
+    Opened,
+    check_body,
+    find_entry,
+    newest_position,
+    whole_packs,
+)
 from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.row import (
-    ENTRY_COLUMNS,
     HEAD_COLUMNS,
-    Entry,
     HeadRow,
     aggregate_of,
-    check_body,
-    entry_of,
     head_of,
     mark_of,
 )
@@ -80,7 +85,7 @@ def verify(path: str | PathLike[str], *, progress: Progress = lambda _done, _all
         check_recovered(real)
         connection = connect(real, cache_kib=_CACHE_KIB)
         try:
-            until = heads_until(connection, read_meta(connection, real))
+            until = heads_until(connection, read_meta(connection, real), real)
             return _Check(connection, progress).run(until)
         except sqlite3.Error as error:
             raise translated(error, f"cannot check {real}") from error
@@ -104,22 +109,26 @@ class _Check:
         for (text,) in self._connection.execute(f"PRAGMA integrity_check({FINDINGS_MAX})"):
             if text != "ok":
                 self._find(f"SQLite finds: {text}")
-        for table in ("entries", "aggregates", "marks", "anchors"):
+        with suppress(StorageDamagedError):  # it is found again below
+            self._all = newest_position(self._connection)
+        for table in ("aggregates", "marks", "anchors"):
             (count,) = self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()
             self._all += count
         try:
             self._owed = replay(self._connection, until)
         except StorageDamagedError as error:
             self._find(f"the newest heads cannot be told: {str(error).partition(';')[0]}")
-        self._run(f"SELECT {ENTRY_COLUMNS}, body FROM entries ORDER BY position", self._entry)
-        self._run(f"SELECT {HEAD_COLUMNS} FROM aggregates ORDER BY number", self._head)
-        self._run("SELECT pair, mark, row_check FROM marks", self._mark)
-        self._run("SELECT aggregate, incarnation, version, position FROM anchors", self._anchor)
+        self._run(self._entries(), self._entry)
+        select = self._connection.execute
+        self._run(select(f"SELECT {HEAD_COLUMNS} FROM aggregates ORDER BY number"), self._head)
+        self._run(select("SELECT pair, mark, row_check FROM marks"), self._mark)
+        anchors = select("SELECT aggregate, incarnation, version, position FROM anchors")
+        self._run(anchors, self._anchor)
         self._progress(self._all, self._all)
         return self._report
 
-    def _run(self, query: str, check: Callable[[Any], None]) -> None:
-        for row in self._rows(query):
+    def _run(self, rows: Iterator[Any], check: Callable[[Any], None]) -> None:
+        for row in self._rows(rows):
             try:
                 check(row)
             except StorageDamagedError as error:
@@ -128,9 +137,17 @@ class _Check:
             if self._done % PROGRESS_EVERY == 0:
                 self._progress(self._done, self._all)
 
-    def _rows(self, query: str) -> Iterator[Any]:
+    def _entries(self) -> Iterator[tuple[Entry, object]]:
+        """Every entry of every pack that is sound, with its payload."""
+        for row in whole_packs(self._connection, 0):
+            try:
+                yield from Opened(row).after(0)
+            except StorageDamagedError as error:
+                self._find(str(error).partition(";")[0])
+
+    def _rows(self, rows: Iterator[Any]) -> Iterator[Any]:
         try:
-            yield from self._connection.execute(query)
+            yield from rows
         except sqlite3.DatabaseError as error:
             self._find(f"the rest of a table cannot be read: {error}")
 
@@ -138,14 +155,14 @@ class _Check:
         if len(self._report.findings) < FINDINGS_MAX:
             self._report.findings.append(finding)
 
-    def _entry(self, row: Any) -> None:
+    def _entry(self, found: tuple[Entry, object]) -> None:
         self._report.entries += 1
-        entry = entry_of(row)
+        entry, body = found
         head = self._newest(find_head_by_number(self._connection, entry.aggregate))
         if entry.kind != FeedKind.WRITTEN:
             return
         try:
-            decode_events(check_body(entry, row[-1]))
+            decode_events(check_body(entry, body))
         except ValueError:
             self._find(f"the payload at position {entry.position} cannot be decoded")
         self._check_link(entry, head)

@@ -18,7 +18,7 @@ from uuid import UUID
 from landed.engines.copying import Entry, Frozen, HeadOf, Mark, same_log
 from landed.engines.port import LogIdentity
 from landed.engines.sqlite.append import (
-    INSERT_ENTRY,
+    INSERT_ANCHOR,
     INSERT_HEAD,
     UPDATE_META,
     UPSERT_MARK,
@@ -34,15 +34,22 @@ from landed.engines.sqlite.file import (
     translated,
 )
 from landed.engines.sqlite.lock import FileLock
+from landed.engines.sqlite.lookup import find_head_by_number
+from landed.engines.sqlite.pack import (
+    INSERT_PACK,
+    Drafted,
+    Opened,
+    check_body,
+    drop,
+    newest_position,
+    pack,
+    whole_packs,
+)
+from landed.engines.sqlite.pack import Entry as EntryRow
 from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.row import (
-    ENTRY_COLUMNS,
-    ENTRY_WIDTH,
     HEAD_COLUMNS,
     HeadRow,
-    check_body,
-    entry_of,
-    entry_row,
     head_of,
     head_row,
     mark_of,
@@ -50,10 +57,9 @@ from landed.engines.sqlite.row import (
     meta_row,
     pair_of,
 )
-from landed.engines.sqlite.row import Entry as EntryRow
 from landed.engines.sqlite.schema import ANCHOR_EVERY, HEADS_UNTIL
 from landed.engines.sqlite.tail import replay
-from landed.errors import ConfigurationError, StorageDamagedError, StorageError
+from landed.errors import ConfigurationError, StorageError
 from landed.ids import AggregateKey
 from landed.limits import Limits
 from landed.log import FeedKind, Life
@@ -65,19 +71,8 @@ _ALLOWED: Final = 2 | 4
 """Of an entry's flags: allow_recreate and allow_continuation."""
 _STOP_IT: Final = "stop that process first"
 
-_ENTRIES: Final = f"SELECT {ENTRY_COLUMNS}, body FROM entries WHERE position > ? ORDER BY position"
 _HEADS: Final = f"SELECT {HEAD_COLUMNS} FROM aggregates ORDER BY number"
 _MARKS: Final = "SELECT pair, mark, row_check FROM marks ORDER BY pair"
-_STATE: Final = "SELECT life, incarnation, floor FROM aggregates WHERE number = ?"
-_DEAD: Final = (
-    "DELETE FROM entries WHERE kind = 1 AND NOT EXISTS (SELECT 1 FROM aggregates AS a "
-    "WHERE a.number = entries.aggregate AND a.life = 1 "
-    "AND a.incarnation = entries.incarnation AND a.floor <= entries.version)"
-)
-_ANCHORS: Final = (
-    "INSERT INTO anchors SELECT aggregate, incarnation, version, position FROM entries "
-    f"WHERE kind = 1 AND version % {ANCHOR_EVERY} = 0 ORDER BY aggregate, incarnation, version"
-)
 
 
 class FilePlace:
@@ -101,11 +96,10 @@ class FilePlace:
 
     def entries(self, after: int) -> Iterator[Entry]:
         """See ``Place.entries``."""
-        for row in self._rows(_ENTRIES, (after,)):
-            entry = entry_of(row)
+        for entry, found in self._entries(after):
             is_batch = entry.kind == FeedKind.WRITTEN
             if not is_batch or self._is_readable(entry):
-                body = check_body(entry, row[ENTRY_WIDTH]) if is_batch else None
+                body = check_body(entry, found) if is_batch else None
                 yield Entry(
                     entry.position,
                     entry.aggregate,
@@ -149,17 +143,22 @@ class FilePlace:
             yield self._owed.get(stored.number, stored)
 
     def _is_readable(self, entry: EntryRow) -> bool:
-        owed = self._owed.get(entry.aggregate)
-        if owed is not None:
-            life, incarnation, floor = owed.head.life, owed.head.incarnation, owed.head.floor
-        else:
-            row = self._connection.execute(_STATE, (entry.aggregate,)).fetchone()
-            if row is None:
-                raise StorageDamagedError(f"the head of aggregate number {entry.aggregate} is gone")
-            life, incarnation, floor = row
-        return bool(
-            life == Life.LIVE and incarnation == entry.incarnation and floor <= entry.version
+        row = self._owed.get(entry.aggregate)
+        if row is None:
+            row = find_head_by_number(self._connection, entry.aggregate)
+        head = row.head
+        return (
+            head.life is Life.LIVE
+            and head.incarnation == entry.incarnation
+            and head.floor <= entry.version
         )
+
+    def _entries(self, after: int) -> Iterator[tuple[EntryRow, object]]:
+        try:
+            for row in whole_packs(self._connection, after):
+                yield from Opened(row).after(after)
+        except sqlite3.Error as error:
+            raise translated(error, f"cannot read {self._path}") from error
 
     def _rows(self, query: str, values: tuple[int, ...] = ()) -> Iterator[Any]:
         try:
@@ -187,7 +186,8 @@ class FileSource(FilePlace):
         try:
             super().__init__(real, _opened(real))
             self._settings = read_meta(self._connection, real)
-            owed = replay(self._connection, heads_until(self._connection, self._settings))
+            until = heads_until(self._connection, self._settings, real)
+            owed = replay(self._connection, until)
             self._owed = {row.number: row for row in owed.values()}
         except BaseException:
             self._lock.release()
@@ -205,8 +205,9 @@ class FileSource(FilePlace):
 
     def count(self) -> int:
         """Records, about: a pair's mark may stand in its head."""
-        tables = ("entries", "aggregates", "marks")
-        return sum(next(self._rows(f"SELECT count(*) FROM {table}"))[0] for table in tables)
+        tables = ("aggregates", "marks")
+        rows = sum(next(self._rows(f"SELECT count(*) FROM {table}"))[0] for table in tables)
+        return int(rows) + newest_position(self._connection)
 
     def close(self) -> None:
         """Let go of the file. Idempotent."""
@@ -244,12 +245,11 @@ class FileTarget(FilePlace):
         check_recovered(self._draft)
         self._opened = connect(self._draft, cache_kib=_CACHE_KIB, is_writer=True)
         self._identity = identity._replace(restore_epoch=identity.restore_epoch + 1)
-        (position,) = next(self._rows("SELECT max(position) FROM entries"))
-        if position is not None:
+        if position := newest_position(self._connection):
             found = _identity_of(read_meta(self._connection, self._draft))
             if found != self._identity:  # it was whole, and a kill came before it was moved
                 same_log(found, identity, self.name)
-            return int(position)
+            return position
         with Transaction(self._connection):
             self._set("log_id", str(identity.log_id))
             self._set("restore_epoch", str(identity.restore_epoch))
@@ -259,7 +259,7 @@ class FileTarget(FilePlace):
 
     def add_entries(self, entries: list[Entry]) -> None:
         """See ``Target.add_entries``."""
-        self._insert(INSERT_ENTRY, [_entry_row(entry) for entry in entries])
+        self._insert(INSERT_PACK, pack(map(_drafted, entries)))
 
     def forget_heads(self) -> None:
         """See ``Target.forget_heads``."""
@@ -284,15 +284,15 @@ class FileTarget(FilePlace):
     def tidy(self) -> None:
         """See ``Target.tidy``."""
         with Transaction(self._connection):
-            self._connection.execute(_DEAD)
+            batches = (entry for entry, _ in self._entries(0) if entry.kind == FeedKind.WRITTEN)
+            drop(self._connection, [one.position for one in batches if not self._is_readable(one)])
 
     def publish(self) -> LogIdentity:
         """See ``Target.publish``. The file is moved to its place when everything is flushed."""
         with Transaction(self._connection):
             self._connection.execute("DELETE FROM anchors")
-            self._connection.execute(_ANCHORS)
-            (newest,) = next(self._rows("SELECT coalesce(max(position), 0) FROM entries"))
-            self._set(HEADS_UNTIL, str(newest))
+            self._connection.executemany(INSERT_ANCHOR, self._anchors())
+            self._set(HEADS_UNTIL, str(newest_position(self._connection)))
             self._set("restore_epoch", str(self._identity.restore_epoch))
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -318,6 +318,13 @@ class FileTarget(FilePlace):
                 self._opened.close()
         self._lock.release()
 
+    def _anchors(self) -> list[tuple[int, int, int, int]]:
+        return sorted(
+            (entry.aggregate, entry.incarnation, entry.version, entry.position)
+            for entry, _ in self._entries(0)
+            if entry.kind == FeedKind.WRITTEN and entry.version % ANCHOR_EVERY == 0
+        )
+
     def _insert(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         with Transaction(self._connection):
             self._connection.executemany(statement, rows)
@@ -338,11 +345,12 @@ def _identity_of(settings: dict[str, str]) -> LogIdentity:
     return LogIdentity(UUID(settings["log_id"]), int(settings["restore_epoch"]))
 
 
-def _entry_row(entry: Entry) -> tuple[Any, ...]:
-    return entry_row(
+def _drafted(entry: Entry) -> Drafted:
+    return (
         entry.position,
         entry.number,
         entry.kind,
+        entry.flags,
         entry.incarnation,
         entry.version,
         entry.event_seq,
@@ -351,7 +359,7 @@ def _entry_row(entry: Entry) -> tuple[Any, ...]:
         entry.client,
         entry.user,
         entry.server_ms,
-        allowed=entry.flags,
-        seqs=(entry.min_seq, entry.max_seq),
-        body=entry.body or b"",
+        entry.min_seq,
+        entry.max_seq,
+        entry.body or b"",
     )

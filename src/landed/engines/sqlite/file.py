@@ -241,26 +241,19 @@ def read_meta(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     return settings
 
 
-def heads_until(connection: sqlite3.Connection, settings: dict[str, str]) -> int:
-    """Up to which position the heads are complete; a file of schema 1 keeps them all complete."""
-    if HEADS_UNTIL in settings:
-        return int(settings[HEADS_UNTIL])
-    (newest,) = connection.execute("SELECT max(position) FROM entries").fetchone()
-    return newest or 0
+def heads_until(connection: sqlite3.Connection, settings: dict[str, str], path: Path) -> int:
+    """Up to which position the heads are complete.
 
-
-def upgrade(connection: sqlite3.Connection, settings: dict[str, str]) -> None:
-    """Make a file of schema 1 one of schema 2: it is opened for writing, and its heads will lag.
-
-    Transaction: the setting and the version, so that an older Landed refuses the file from then on.
+    Raises:
+        StorageForeignError: an earlier version wrote the file, and it is not opened for writing.
     """
-    if HEADS_UNTIL in settings:
-        return
-    row = meta_row(HEADS_UNTIL, str(heads_until(connection, settings)))
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("INSERT INTO meta VALUES (?, ?, ?)", row)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < SCHEMA_VERSION:
+        raise StorageForeignError(
+            f"{path} has schema version {version}, of an earlier Landed: start `landed serve` on "
+            f"it once, which rewrites it to version {SCHEMA_VERSION}"
+        )
+    return int(settings[HEADS_UNTIL])
 
 
 def keep_recovered(connection: sqlite3.Connection, path: Path) -> None:

@@ -16,11 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from landed.engines.sqlite.row import (
-    ENTRY_COLUMNS,
     HEAD_COLUMNS,
-    Entry,
     HeadRow,
-    entry_of,
     head_of,
     mark_of,
     pair_of,
@@ -40,9 +37,6 @@ _MARK_COLUMNS: Final = "pair, mark, row_check"
 _MARK: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE pair = ?"
 _MARK_BEFORE: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE pair < ? ORDER BY pair DESC LIMIT 1"
 _MARK_AFTER: Final = f"SELECT {_MARK_COLUMNS} FROM marks WHERE pair > ? ORDER BY pair LIMIT 1"
-_ENTRY: Final = (
-    f"SELECT {ENTRY_COLUMNS}, CASE WHEN size <= ? THEN body END FROM entries WHERE position = ?"
-)
 
 
 def find_head(connection: sqlite3.Connection, key: bytes) -> HeadRow | None:
@@ -109,15 +103,3 @@ def find_mark(connection: sqlite3.Connection, aggregate: int, client: bytes) -> 
         if beside is not None:
             mark_of(beside)
     return 0
-
-
-def find_entry(
-    connection: sqlite3.Connection, position: int, *, body_max: int = 0
-) -> tuple[Entry, object] | None:
-    """Return an entry, checked, and its payload, unchecked, if that has at most ``body_max`` bytes.
-
-    Raises:
-        StorageDamagedError: it is not what was written.
-    """
-    row = connection.execute(_ENTRY, (body_max, position)).fetchone()
-    return None if row is None else (entry_of(row), row[-1])

@@ -6,8 +6,16 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from landed.engines.sqlite.lookup import find_entry, find_head, find_head_by_number
-from landed.engines.sqlite.row import ENTRY_COLUMNS, Entry, HeadRow, check_body, entry_of
+from landed.engines.sqlite.lookup import find_head, find_head_by_number
+from landed.engines.sqlite.pack import (
+    Entry,
+    Opened,
+    check_body,
+    find_body,
+    find_entry,
+    packs_from,
+)
+from landed.engines.sqlite.row import HeadRow
 from landed.errors import StorageDamagedError
 from landed.log import (
     AggregateMissing,
@@ -29,21 +37,10 @@ from landed.wire.codec import decode_events
 EXAMINED_MAX: Final = 16_384
 """Entries looked at for one page. A page that finds nothing in them ends with a cursor, so that no
 filter makes one request long (log rule R10)."""
-SMALL_BODY_BYTES: Final = 4096
-"""Payloads fetched with their metadata, where nothing is filtered out; larger ones on their own."""
-
 _ANCHOR: Final = (
     "SELECT version, position FROM anchors WHERE aggregate = ? AND incarnation = ? "
     "AND version >= ? ORDER BY version LIMIT 1"
 )
-_FEED: Final = (
-    f"SELECT {ENTRY_COLUMNS}, CASE WHEN size <= {SMALL_BODY_BYTES} THEN body END "
-    "FROM entries WHERE position > ? ORDER BY position LIMIT ?"
-)
-_FEED_BEFORE: Final = (
-    f"SELECT {ENTRY_COLUMNS} FROM entries WHERE position <= ? ORDER BY position DESC LIMIT 1"
-)
-_BODY: Final = "SELECT body FROM entries WHERE position = ?"
 
 Found = tuple[Entry, object]
 """An entry and its payload, which may be missing."""
@@ -73,13 +70,13 @@ def read_page(
         raise StorageDamagedError(f"the head of {read.key} is gone")
     low = max(filters.from_version, head.floor)
     high = head.version if filters.to_version is None else min(filters.to_version, head.version)
-    body_max = 0 if _has_batch_conditions(filters) else SMALL_BODY_BYTES
+    with_body = not _has_batch_conditions(filters)
     batches: list[Batch] = []
     spent = 0
     if low > high:
         return Page((), None)
     try:
-        life = walk_life(connection, stored, head, low=low, body_max=body_max)
+        life = walk_life(connection, stored, head, low=low, with_bodies=with_body)
         for examined, (entry, body) in enumerate(life):
             if entry.version > high:
                 break
@@ -99,20 +96,30 @@ def read_page(
 
 
 def walk_life(
-    connection: sqlite3.Connection, stored: HeadRow, head: Head, *, low: int, body_max: int = 0
+    connection: sqlite3.Connection,
+    stored: HeadRow,
+    head: Head,
+    *,
+    low: int,
+    with_bodies: bool = False,
 ) -> Iterator[Found]:
     """Go through the batches of one life from version ``low`` to ``head.version``, upwards.
 
-    Yields each entry, checked, with its payload, unchecked, if that has at most ``body_max`` bytes.
+    Yields each entry, checked, with its payload, unchecked, if that is asked for and not large.
     """
     while low <= head.version:
-        chunk = _chunk(connection, stored, head.incarnation, low=low, body_max=body_max)
+        chunk = _chunk(connection, stored, head.incarnation, low=low, with_bodies=with_bodies)
         yield from chunk
         low = chunk[-1][0].version + 1
 
 
 def _chunk(
-    connection: sqlite3.Connection, stored: HeadRow, incarnation: int, *, low: int, body_max: int
+    connection: sqlite3.Connection,
+    stored: HeadRow,
+    incarnation: int,
+    *,
+    low: int,
+    with_bodies: bool,
 ) -> list[Found]:
     """The batches from ``low`` up to the next anchor, or up to the newest one, in ascending order.
 
@@ -123,7 +130,7 @@ def _chunk(
     walked: list[Found] = []
     newer: Entry | None = None
     while True:
-        found = find_entry(connection, position, body_max=body_max)
+        found = find_entry(connection, position, with_body=with_bodies)
         if found is None:
             raise _GoneError
         entry = found[0]
@@ -182,8 +189,7 @@ def _may_select(filters: ReadFilters, entry: Entry) -> bool:
 
 def _with_events(connection: sqlite3.Connection, entry: Entry, body: object) -> Batch:
     if body is None:
-        row = connection.execute(_BODY, (entry.position,)).fetchone()
-        body = None if row is None else row[0]
+        body = find_body(connection, entry.position)
     try:
         events = decode_events(check_body(entry, body))
     except ValueError:
@@ -201,22 +207,21 @@ def read_feed(
 ) -> FeedPage:
     """Read entries after a position. See ``Store.feed``.
 
-    A damaged entry ends the page before it, and is an error where it would be the first. So is one
-    just before the page: with a damaged position it may have led the search astray.
+    A damaged pack ends the page before it, and is an error where it would be the first. So is the
+    one that holds ``read.after``: with a damaged position it may have led the search astray.
     """
-    before = connection.execute(_FEED_BEFORE, (read.after,)).fetchone()
-    if before is not None:
-        entry_of(before)
     entries: list[FeedEntry] = []
     heads: dict[int, HeadRow] = {}
     next_after = read.after
-    spent = 0
-    rows = connection.execute(_FEED, (read.after, EXAMINED_MAX + 1))
-    for examined, row in enumerate(rows):
-        if examined == EXAMINED_MAX or len(entries) >= read.limit:
-            return FeedPage(tuple(entries), next_after, False)
+    spent = examined = 0
+    found = _entries_after(connection, read.after)
+    while True:
         try:
-            entry = entry_of(row)
+            entry, body = next(found, (None, None))
+            if entry is None:
+                return FeedPage(tuple(entries), next_after, True)
+            if examined == EXAMINED_MAX or len(entries) >= read.limit:
+                return FeedPage(tuple(entries), next_after, False)
             head = heads.get(entry.aggregate)
             if head is None:
                 head = find_head_by_number(connection, entry.aggregate)
@@ -224,14 +229,19 @@ def read_feed(
             if _is_served(entry, head.head):
                 if entries and spent + entry.size > budget:
                     return FeedPage(tuple(entries), next_after, False)
-                entries.append(_feed_entry(connection, entry, row[-1], head))
+                entries.append(_feed_entry(connection, entry, body, head))
                 spent += entry.size
         except StorageDamagedError:
             if next_after == read.after:
                 raise
             return FeedPage(tuple(entries), next_after, False)
         next_after = entry.position
-    return FeedPage(tuple(entries), next_after, True)
+        examined += 1
+
+
+def _entries_after(connection: sqlite3.Connection, position: int) -> Iterator[tuple[Entry, object]]:
+    for row in packs_from(connection, position, with_bodies=True):
+        yield from Opened(row).after(position)
 
 
 def _is_served(entry: Entry, head: Head) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from landed.engines.sqlite.append import Appender, Transaction
 from landed.engines.sqlite.file import BUSY_TIMEOUT_S, translated
-from landed.engines.sqlite.lookup import find_entry
-from landed.engines.sqlite.row import Entry
+from landed.engines.sqlite.pack import Entry, drop, find_entry
 from landed.engines.sqlite.schema import PAGE_BYTES
 from landed.errors import StorageDamagedError
 from landed.log import FeedKind
@@ -70,9 +69,7 @@ def reclaim(connection: sqlite3.Connection, appender: Appender) -> int:
     except sqlite3.Error as error:
         raise translated(error, "cannot look for dead batches") from error
     with Transaction(connection):
-        connection.executemany(
-            "DELETE FROM entries WHERE position = ?", [(entry.position,) for entry in doomed]
-        )
+        drop(connection, [entry.position for entry in doomed])
         if doomed:
             connection.execute(
                 "DELETE FROM anchors WHERE aggregate = ? AND incarnation = ? "

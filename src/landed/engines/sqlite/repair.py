@@ -24,7 +24,6 @@ from landed.engines.sqlite.file import (
     read_meta,
     resolve,
     translated,
-    upgrade,
 )
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_head, find_mark
@@ -33,6 +32,7 @@ from landed.engines.sqlite.page import walk_life
 from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.row import HeadRow, head_row, mark_row, meta_row, pair_of
 from landed.engines.sqlite.tail import check_tail, replay
+from landed.engines.sqlite.upgrade import upgrade
 from landed.errors import ConfigurationError
 from landed.ids import AggregateKey, ClientId
 from landed.log import Life
@@ -172,7 +172,7 @@ def _closed_log(path: str | PathLike[str]) -> Iterator[sqlite3.Connection]:
         check_recovered(real)
         connection = connect(real, cache_kib=_CACHE_KIB, is_writer=True)
         try:
-            _settle(connection, read_meta(connection, real))
+            _settle(connection, real)
             yield connection
         except sqlite3.Error as error:
             raise translated(error, f"cannot repair {real}") from error
@@ -182,10 +182,11 @@ def _closed_log(path: str | PathLike[str]) -> Iterator[sqlite3.Connection]:
         lock.release()
 
 
-def _settle(connection: sqlite3.Connection, settings: dict[str, str]) -> None:
+def _settle(connection: sqlite3.Connection, path: Path) -> None:
     """Write the heads that a killed process owed, or they would be told anew over a repair."""
+    settings = read_meta(connection, path)
     upgrade(connection, settings)
-    until = heads_until(connection, settings)
+    until = heads_until(connection, settings, path)
     rows = replay(connection, until)
     position, _ = check_tail(connection, rows)
     owed = Owed(rows, until=until, changes_max=0)

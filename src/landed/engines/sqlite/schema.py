@@ -1,10 +1,10 @@
 """The tables of a log file, and what each is for.
 
 The layout follows what was measured: the cost of a commit is the number of B-tree pages it
-touches. Entries are only ever appended. Each batch names the entry of the aggregate's previous
-batch, so no index over (aggregate, version) is kept. Everything a head holds can be told from the
-entries, so heads are written late, many in the order of their rows, and the newest entries are
-replayed when the log is opened (``owed.py``).
+touches, and of rows it writes. Entries are only ever appended, as many a row as fit a page. Each
+batch names the entry of the aggregate's previous batch, so no index over (aggregate, version) is
+kept. Everything a head holds can be told from the entries, so heads are written late, many in the
+order of their rows, and the newest entries are replayed when the log is opened (``owed.py``).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 APPLICATION_ID: Final = 0x4C4E4431
 """``LND1`` in the file's header: whose file this is, for us and for file(1)."""
 
-SCHEMA_VERSION: Final = 2
-"""In the file's header too. A higher one is refused. 1 wrote every head with its change; it is the
-same but for ``HEADS_UNTIL``, which opening it for writing adds."""
+SCHEMA_VERSION: Final = 3
+"""In the file's header too. A higher one is refused; a lower one, which had a row for each entry, is
+rewritten when it is opened for writing (``upgrade.py``)."""
 
 HEADS_UNTIL: Final = "heads_until"
 """The setting that says up to which position the rows of ``aggregates`` are complete."""
@@ -51,61 +51,29 @@ TABLES: Final = (
       row_check INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
-    # The log itself, one row a batch, trim or delete, in the order of the feed. The payload comes
-    # last, so that SQLite reads everything before it without touching the payload's pages.
-    #   kind         0 deleted, 1 written, 3 trimmed
-    #   flags        1 has a user, 2 allow_recreate, 4 allow_continuation
-    #   version      of the batch; of a trim the first version left; of a delete the last version
-    #   event_seq    the aggregate's newest after this entry
-    #   previous     position of the aggregate's batch before this one, of whatever life; 0 if none
-    #   min_seq, max_seq   lowest and highest client_seq of the batch, shifted by -2^63
-    #   body_check   CRC-32 of the body; row_check: CRC-32 of every other column, body_check too
+    # The log itself: batches, trims and deletes in the order of the feed, some of a commit a row.
+    #   position     of the first entry of the pack
+    #   entries      what is known of each entry, and a CRC-32 over it and `position` (pack.py)
+    #   bodies       the payloads, one after another; last, so that SQLite reads everything before
+    #                them without touching their pages
     """
-    CREATE TABLE entries (
+    CREATE TABLE packs (
       position INTEGER PRIMARY KEY,
-      aggregate INTEGER NOT NULL,
-      kind INTEGER NOT NULL,
-      flags INTEGER NOT NULL,
-      incarnation INTEGER NOT NULL,
-      version INTEGER NOT NULL,
-      event_seq INTEGER NOT NULL,
-      event_count INTEGER NOT NULL,
-      previous INTEGER NOT NULL,
-      client BLOB NOT NULL,
-      user BLOB,
-      server_ms INTEGER NOT NULL,
-      min_seq INTEGER NOT NULL,
-      max_seq INTEGER NOT NULL,
-      size INTEGER NOT NULL,
-      body_check INTEGER NOT NULL,
-      row_check INTEGER NOT NULL,
-      body BLOB
+      entries BLOB NOT NULL,
+      bodies BLOB NOT NULL
     )
     """,
     # Heads, complete up to the position in `heads_until`; what is newer is told by the entries.
     # A new aggregate's row is written with its first entry, and a mark that another writer displaces
-    # from here goes to `marks` at once. `last_position` is the newest batch, where walks begin. `mark_client` and `mark` are
-    # the pair that wrote last, and hold for it whatever `marks` says: one writer an aggregate is
-    # the common case, and costs no page of `marks` then.
-    #   life         1 live, 2 deleted
-    #   flags        1 last_user is there, 2 allow_recreate, 4 allow_continuation, 8 has a mark
+    # from here goes to `marks` at once. The state (row.py) holds the head, the position of the newest
+    # batch, where walks begin, and the pair that wrote last with its mark, which holds for it whatever
+    # `marks` says: one writer an aggregate is the common case, and costs no page of `marks` then. A
+    # CRC-32 over all of the row ends it.
     """
     CREATE TABLE aggregates (
       number INTEGER PRIMARY KEY,
       key BLOB NOT NULL UNIQUE,
-      life INTEGER NOT NULL,
-      incarnation INTEGER NOT NULL,
-      version INTEGER NOT NULL,
-      event_seq INTEGER NOT NULL,
-      floor INTEGER NOT NULL,
-      flags INTEGER NOT NULL,
-      last_ms INTEGER NOT NULL,
-      last_client BLOB NOT NULL,
-      last_user BLOB,
-      last_position INTEGER NOT NULL,
-      mark_client BLOB,
-      mark INTEGER NOT NULL,
-      row_check INTEGER NOT NULL
+      state BLOB NOT NULL
     )
     """,
     # The marks of every other pair. Never deleted: neither trims nor deletes free a sequence.

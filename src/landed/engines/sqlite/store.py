@@ -22,7 +22,6 @@ from landed.engines.sqlite.file import (
     read_meta,
     resolve,
     translated,
-    upgrade,
 )
 from landed.engines.sqlite.lock import FileLock
 from landed.engines.sqlite.lookup import find_head, find_mark
@@ -32,6 +31,7 @@ from landed.engines.sqlite.reclaim import reclaim
 from landed.engines.sqlite.recovered import check_recovered
 from landed.engines.sqlite.row import HeadRow
 from landed.engines.sqlite.tail import check_tail, replay
+from landed.engines.sqlite.upgrade import upgrade
 from landed.errors import StorageError
 from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
@@ -109,7 +109,7 @@ class SqliteStore:
         try:
             keep_recovered(writer, self._path)
             upgrade(writer, settings)
-            until = heads_until(writer, settings)
+            until = heads_until(writer, settings, self._path)
             owed = replay(writer, until)
             ends = check_tail(writer, owed)
             self._owed = Owed(owed, until=until, changes_max=self._limits.replayed_max)

@@ -8,15 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from landed.engines.sqlite.lookup import find_head_by_number, find_heads, find_mark
-from landed.engines.sqlite.row import (
-    ALLOW_CONTINUATION,
-    ALLOW_RECREATE,
-    ENTRY_COLUMNS,
-    Entry,
-    HeadRow,
-    entry_of,
-    id_of,
-)
+from landed.engines.sqlite.pack import Entry, Opened, newest_packs, packs_from
+from landed.engines.sqlite.row import ALLOW_CONTINUATION, ALLOW_RECREATE, HeadRow, id_of
 from landed.errors import StorageDamagedError
 from landed.ids import ClientId, UserId
 from landed.log import FeedKind, Head, Life
@@ -24,9 +17,6 @@ from landed.log import FeedKind, Head, Life
 TAIL_ENTRIES: Final = 256
 """Entries looked at, whatever the size of the log: some milliseconds. The rest is checked when it
 is read, and all of it by ``landed log verify``."""
-
-_NEWEST: Final = f"SELECT {ENTRY_COLUMNS} FROM entries ORDER BY position DESC LIMIT ?"
-_AFTER: Final = f"SELECT {ENTRY_COLUMNS} FROM entries WHERE position > ? ORDER BY position"
 
 FindMark = Callable[[int, bytes], int]
 """A pair's mark in the table of marks, by the aggregate's number and the client."""
@@ -46,15 +36,15 @@ def replay(connection: sqlite3.Connection, until: int) -> dict[bytes, HeadRow]:
         return find_mark(connection, number, client)
 
     told: defaultdict[int, list[Entry]] = defaultdict(list)
-    for columns in connection.execute(_AFTER, (until,)):
-        entry = entry_of(columns)
-        told[entry.aggregate].append(entry)
+    for row in packs_from(connection, until):
+        for entry, _ in Opened(row).after(until):
+            told[entry.aggregate].append(entry)
     rows: dict[bytes, HeadRow] = {}
     for stored in find_heads(connection, sorted(told)):
-        row = stored
-        for entry in told[row.number]:
-            row = after(row, entry, mark)
-        rows[row.key.packed] = row
+        head = stored
+        for entry in told[stored.number]:
+            head = after(head, entry, mark)
+        rows[head.key.packed] = head
     return rows
 
 
@@ -106,12 +96,15 @@ def check_tail(connection: sqlite3.Connection, owed: Mapping[bytes, HeadRow]) ->
     """
     newest: dict[int, Entry] = {}
     ends = (0, 0)
-    for found in connection.execute(_NEWEST, (TAIL_ENTRIES,)):
-        entry = entry_of(found)
-        if entry.aggregate not in newest:
-            newest[entry.aggregate] = entry
-        if ends == (0, 0):
-            ends = (entry.position, entry.server_ms)
+    seen = 0
+    for pack in newest_packs(connection):
+        for entry in reversed(list(pack.entries())):
+            newest.setdefault(entry.aggregate, entry)
+            if ends == (0, 0):
+                ends = (entry.position, entry.server_ms)
+            seen += 1
+        if seen >= TAIL_ENTRIES:
+            break
     for entry in newest.values():
         stored = find_head_by_number(connection, entry.aggregate)
         row = owed.get(stored.key.packed, stored)

@@ -1,10 +1,14 @@
 """The full check finds what only all of a log can show."""
 
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from landed.engines.sqlite.check import verify
+from landed.engines.sqlite.lookup import find_head_by_number
+from landed.engines.sqlite.pack import drop
 from landed.errors import ConfigurationError, StorageForeignError, StorageInUseError
 from tests.unit.engines.sqlite.logfile import A, B, key, opened, raw
 
@@ -20,8 +24,12 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def findings(path: Path, *changes: str) -> str:
+def findings(
+    path: Path, *changes: str, dropped: Callable[[sqlite3.Connection], int] | None = None
+) -> str:
     with raw(path) as connection:
+        if dropped is not None:
+            drop(connection, [dropped(connection)])
         for change in changes:
             assert connection.execute(change).rowcount > 0
     report = verify(path)
@@ -42,16 +50,14 @@ def test_a_sound_log_has_no_findings_and_is_counted(path: Path) -> None:
 
 
 def test_a_missing_batch_is_found(path: Path) -> None:
-    assert "the batch before the one at position 61 is gone" in findings(
-        path, "DELETE FROM entries WHERE position = 59"
-    )
+    assert "the batch before the one at position 61 is gone" in findings(path, dropped=lambda _: 59)
 
 
 def test_a_missing_newest_batch_is_found(path: Path) -> None:
-    newest = "(SELECT last_position FROM aggregates WHERE number = 1)"
-    assert "does not agree with its newest batch" in findings(
-        path, f"DELETE FROM entries WHERE position = {newest}"
-    )
+    def newest(connection: sqlite3.Connection) -> int:
+        return find_head_by_number(connection, 1).last_position
+
+    assert "does not agree with its newest batch" in findings(path, dropped=newest)
 
 
 def test_a_missing_mark_is_found(path: Path) -> None:
@@ -74,7 +80,7 @@ def test_a_wrong_anchor_is_found_and_misleads_nobody(path: Path) -> None:
 
 def test_a_payload_that_is_no_events_is_found(path: Path) -> None:
     assert "the payload at position 20" in findings(
-        path, "UPDATE entries SET body = x'00' WHERE position = 20"
+        path, "UPDATE packs SET bodies = zeroblob(length(bodies)) WHERE position < 20"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from landed.engines.group import Group
 from landed.engines.sqlite import file as sqlite_file
-from landed.engines.sqlite.row import entry_row
+from landed.engines.sqlite.pack import Drafted, Pack, pack
 from landed.errors import StorageError
 from landed.log import ANY, Leg, Write
 from tests.unit.engines.sqlite.logfile import A, LogFile, event, key, opened, raw
@@ -63,7 +63,7 @@ def test_there_is_one_place_that_opens_connections_and_all_go_through_it() -> No
 def test_a_reading_connection_cannot_begin_to_write(path: Path) -> None:
     with opened(path) as log:
         with pytest.raises(StorageError, match="cannot be opened or written"):
-            log.store._reading(lambda connection: connection.execute("DELETE FROM entries"))
+            log.store._reading(lambda connection: connection.execute("DELETE FROM packs"))
         log.write(key(1), 1)
         assert [1] == log.versions(key(1))
 
@@ -111,7 +111,7 @@ def test_no_way_out_of_a_call_leaves_a_transaction_behind(
             log.store._reading(fail)
         for broken in ("INSERT INTO nowhere VALUES (1)", "INSERT INTO meta VALUES (1)"):
             with monkeypatch.context() as patch:
-                patch.setattr("landed.engines.sqlite.append.INSERT_ENTRY", broken)
+                patch.setattr("landed.engines.sqlite.append.INSERT_PACK", broken)
                 with pytest.raises(StorageError) as caught:
                     log.commit(Write(A, (Leg(key(1), (event(2),), ANY, True, False),)))
                 assert caught.value.is_outcome_known
@@ -132,11 +132,10 @@ def test_a_group_that_fails_half_way_leaves_nothing_and_the_next_uses_its_number
         log.stage(group, Write(A, legs))
         with monkeypatch.context() as patch:
 
-            def fail_late(*columns: object, **more: object) -> object:
-                row = entry_row(*columns, **more)  # type: ignore[arg-type]
-                return row if columns[0] < 5 else (*row[:1], None, *row[2:])  # type: ignore[operator]
+            def fail_late(drafted: list[Drafted]) -> list[Pack]:
+                return [*pack(drafted[:3]), (5, None, b"")]  # type: ignore[list-item]
 
-            patch.setattr("landed.engines.sqlite.append.entry_row", fail_late)
+            patch.setattr("landed.engines.sqlite.append.pack", fail_late)
             with pytest.raises(StorageError):
                 log.store.commit(group.staged)
     with opened(path) as log:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from landed.engines.sqlite.check import verify
-from landed.engines.sqlite.row import ENTRY_COLUMNS, HEAD_COLUMNS
+from landed.engines.sqlite.pack import Opened, drop, whole_packs
 from landed.errors import StorageDamagedError, StorageError
 from landed.ids import AggregateKey, ClientId
 from landed.log import FeedPage, FeedRead, Life, Read, ReadFilters
@@ -89,26 +89,27 @@ def ends_early(right: FeedPage, told: FeedPage) -> bool:
     )
 
 
-def damage(path: Path, table: str, column: str, where: str) -> None:
+def damage(path: Path, table: str, column: str, where: str, at: int = 0) -> None:
+    """Flip a bit of a number, or of one byte of the others."""
     with raw(path) as connection:
         (value,) = connection.execute(f"SELECT {column} FROM {table} WHERE {where}").fetchone()
         if isinstance(value, bytes):
-            value = bytes([value[0] ^ 4]) + value[1:]
-        elif value is None:
-            value = bytes(16)
+            at %= len(value)
+            value = value[:at] + bytes([value[at] ^ 4]) + value[at + 1 :]
         else:
             value ^= 4
         connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value,))
 
 
 @pytest.mark.scenario("SC-73")
-@pytest.mark.parametrize("column", [*ENTRY_COLUMNS.split(", ")[1:], "body"])
-def test_a_change_to_any_column_of_an_entry_is_detected_and_others_are_served(
-    path: Path, column: str
+@pytest.mark.parametrize("at", [0, 5, 11, 40, 60, -5, -4, -1])
+@pytest.mark.parametrize("column", ["entries", "bodies"])
+def test_a_change_to_any_byte_of_a_pack_is_detected_and_others_are_served(
+    path: Path, column: str, at: int
 ) -> None:
     sound = answers(path)
     assert sound is not None
-    damage(path, "entries", column, "position = 2")
+    damage(path, "packs", column, "position = 1", at)
     found = answers(path)
     assert found is not None
     assert [] == disagreements(sound, found)
@@ -119,13 +120,13 @@ def test_a_change_to_any_column_of_an_entry_is_detected_and_others_are_served(
 
 
 @pytest.mark.scenario("SC-73")
-@pytest.mark.parametrize("column", HEAD_COLUMNS.split(", ")[2:])
-def test_a_change_to_any_column_of_a_head_is_detected_and_others_are_served(
-    path: Path, column: str
+@pytest.mark.parametrize("at", [*range(0, 40, 3), -4, -1])
+def test_a_change_to_any_byte_of_a_head_is_detected_and_others_are_served(
+    path: Path, at: int
 ) -> None:
     sound = answers(path)
     assert sound is not None
-    damage(path, "aggregates", column, "number = 1")
+    damage(path, "aggregates", "state", "number = 1", at)
     found = answers(path)
     assert found is not None
     assert [] == disagreements(sound, found)
@@ -149,7 +150,7 @@ def test_a_change_to_a_mark_is_detected_and_others_are_served(path: Path, column
     assert not verify(path).is_sound
 
 
-PLACES = ["entries", "aggregates", "sqlite_autoindex_aggregates_1", "marks", "anchors", "meta"]
+PLACES = ["packs", "aggregates", "sqlite_autoindex_aggregates_1", "marks", "anchors", "meta"]
 
 
 @pytest.mark.scenario("SC-73")
@@ -193,12 +194,12 @@ def records(content: bytes, page: int) -> Iterator[int]:
 
 @pytest.mark.scenario("SC-73")
 @pytest.mark.parametrize("bit", [3, 5, 7])
-def test_an_entry_that_moved_leads_no_feed_astray(path: Path, bit: int) -> None:
+def test_a_pack_that_moved_leads_no_feed_astray(path: Path, bit: int) -> None:
     """A position is no column; where it is damaged, searches for its neighbours go wrong."""
     sound = answers(path)
     content = path.read_bytes()
     assert sound is not None
-    for at in row_numbers(content, leaves(path, "entries")[0])[::3]:
+    for at in row_numbers(content, leaves(path, "packs")[0]):
         damaged = bytearray(content)
         damaged[at] ^= 1 << bit
         copy = path.with_name("copy.db")
@@ -325,25 +326,33 @@ def test_a_flipped_bit_in_the_write_ahead_log_takes_no_later_commit_with_it(path
                 assert 104 == log.batches(key(1))[-1].events[0].client_seq
 
 
-def test_a_damaged_entry_ends_the_feed_page_before_it(path: Path) -> None:
-    damage(path, "entries", "client", "position = 5")
+def test_a_damaged_pack_ends_the_feed_page_before_it(path: Path) -> None:
+    damage(path, "packs", "entries", "position = 4")
     with opened(path) as log:
         page = log.store.feed(FeedRead(0), BUDGET)
-        assert page.next_after == 4
+        assert page.next_after == 3
         assert not page.is_at_end
-        with pytest.raises(StorageError, match="position 5"):
-            log.store.feed(FeedRead(4), BUDGET)
+        with pytest.raises(StorageError, match="position 4"):
+            log.store.feed(FeedRead(3), BUDGET)
+
+
+def test_a_damaged_payload_ends_the_feed_page_before_it(path: Path) -> None:
+    damage(path, "packs", "bodies", "position = 4", -1)
+    with opened(path) as log:
+        page = log.store.feed(FeedRead(3), BUDGET)
+        assert ([6], 6) == ([entry.position for entry in page.entries], page.next_after)
+        assert not page.is_at_end
+        with pytest.raises(StorageError, match="position 7"):
+            log.store.feed(FeedRead(6), BUDGET)
 
 
 def test_links_in_a_circle_end_in_an_error(path: Path) -> None:
     """Rows with right checksums but wrong links, as only a bug could write them."""
     with raw(path) as connection:
-        connection.execute("UPDATE aggregates SET last_position = last_position WHERE number = 6")
-        rows = connection.execute(
-            "SELECT position, previous FROM entries WHERE aggregate = 6 ORDER BY position"
-        ).fetchall()
-        assert [position for position, _ in rows[:-1]] == [previous for _, previous in rows[1:]]
-        connection.execute("DELETE FROM entries WHERE position = ?", rows[2][:1])
+        entries = [one for row in whole_packs(connection, 0) for one in Opened(row).entries()]
+        chain = [one for one in entries if one.aggregate == 6]
+        assert [one.position for one in chain[:-1]] == [one.previous for one in chain[1:]]
+        drop(connection, [chain[2].position])
     with opened(path) as log, pytest.raises(StorageError, match="is gone"):
         log.batches(key(6))
     assert not verify(path).is_sound

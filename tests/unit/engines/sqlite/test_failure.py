@@ -199,7 +199,7 @@ async def test_a_damaged_aggregate_is_not_served_and_its_neighbours_are(path: Pa
         log.fill(key(1), seqs=range(1, 5))
         log.fill(key(2), seqs=range(1, 300))
     with raw(path) as connection:
-        connection.execute("UPDATE aggregates SET event_seq = 5 WHERE number = 1")
+        connection.execute("UPDATE aggregates SET state = zeroblob(40) WHERE number = 1")
     lane = await open_sqlite(path, limits=Limits(), clock=SystemClock())
     try:
         for _ in range(2):

@@ -20,6 +20,7 @@ from landed.errors import (
     StorageInUseError,
 )
 from landed.limits import Limits
+from tests.lines import next_line
 from tests.unit.engines.sqlite.logfile import key, opened, raw
 
 
@@ -166,8 +167,8 @@ def test_a_damaged_newest_entry_is_not_opened_for_its_numbers_are_needed(path: P
     with opened(path) as log:
         log.fill(key(1), seqs=range(1, 10))
     with raw(path) as connection:
-        connection.execute("UPDATE entries SET server_ms = 5 WHERE position = 9")
-    assert "the entry at position 9" in refusal(path, StorageDamagedError)
+        connection.execute("UPDATE packs SET entries = zeroblob(length(entries))")
+    assert "the pack at position 1 " in refusal(path, StorageDamagedError)
 
 
 def test_a_head_that_lags_behind_its_newest_entry_is_not_opened(path: Path) -> None:
@@ -226,7 +227,7 @@ def test_another_process_is_told_who_has_it_and_takes_over_when_that_one_is_kill
         [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as owner:
         assert owner.stdout is not None
-        assert owner.stdout.readline() == b"open\n"
+        assert next_line(owner) == b"open\n"
         assert f"in use by pid {owner.pid}:" in refusal(path, StorageInUseError)
         owner.kill()
         owner.wait()

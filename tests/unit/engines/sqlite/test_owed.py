@@ -2,9 +2,6 @@
 
 import random
 import shutil
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -12,12 +9,15 @@ import pytest
 
 from landed.clock import WallMs
 from landed.engines.sqlite.check import verify
+from landed.engines.sqlite.file import read_meta
 from landed.engines.sqlite.repair import lower_mark
-from landed.engines.sqlite.schema import HEADS_UNTIL
-from landed.errors import StorageDamagedError, StorageError
+from landed.engines.sqlite.schema import HEADS_UNTIL, SCHEMA_VERSION
+from landed.engines.sqlite.upgrade import upgrade
+from landed.errors import StorageDamagedError, StorageError, StorageForeignError
 from landed.ids import ClientId
 from landed.log import Head, Life
 from tests.unit.engines.sqlite.logfile import A, B, LogFile, key, opened, raw
+from tests.unit.engines.sqlite.oldfile import make_old
 
 C = ClientId(UUID(int=0xC))
 KEYS = [key(number) for number in range(1, 13)]
@@ -219,35 +219,74 @@ def test_a_mark_lowered_to_nothing_hides_no_other_writers_mark(path: Path) -> No
         assert 7 == log.stored_mark(key(1), B)
 
 
-# --- files of schema 1, which wrote every head with its change
+# --- files of earlier schemas
 
 
-@contextmanager
-def schema_1(path: Path) -> Iterator[sqlite3.Connection]:
-    with raw(path) as connection:
-        connection.execute("DELETE FROM meta WHERE name = ?", (HEADS_UNTIL,))
-        connection.execute("PRAGMA user_version = 1")
-        yield connection
-
-
-def test_a_file_of_schema_1_is_taken_over_with_everything_in_it(path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_earlier_schema_is_taken_over_with_everything_in_it(
+    path: Path, version: int
+) -> None:
     rng = random.Random(3)
     with opened(path) as log:
         for _ in range(60):
             change(log, rng)
-        expected = known(log)
-    with schema_1(path):
-        pass
-    assert [] == verify(path).findings
+        expected, feed = known(log), log.feed()
+    make_old(path)
+    if version == 1:  # which wrote every head with its change, and had no such setting
+        with raw(path) as connection:
+            connection.execute("DELETE FROM meta WHERE name = ?", (HEADS_UNTIL,))
+            connection.execute("PRAGMA user_version = 1")
+    with pytest.raises(StorageForeignError, match=f"schema version {version}, of an earlier"):
+        verify(path)
     with opened(path) as log:
-        assert expected == known(log)
+        assert (expected, feed) == (known(log), log.feed())
         log.write(key(1), 2**63)
         expected = known(log)
         copy = killed(path)
     with raw(copy) as connection:
-        assert (2,) == connection.execute("PRAGMA user_version").fetchone()
+        assert (SCHEMA_VERSION,) == connection.execute("PRAGMA user_version").fetchone()
+    assert [] == verify(copy).findings
     with opened(copy) as log:
         assert expected == known(log)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE entries SET server_ms = server_ms + 1 WHERE position = 9",
+        "UPDATE entries SET body = x'00' WHERE position = 9",
+        "UPDATE aggregates SET floor = floor + 1 WHERE number = 2",
+    ],
+)
+def test_damage_in_a_file_of_an_earlier_schema_is_not_rewritten_as_sound(
+    path: Path, damage: str
+) -> None:
+    with opened(path) as log:
+        log.fill(*KEYS, seqs=range(1, 4))
+    make_old(path)
+    with raw(path) as connection:
+        connection.execute(damage)
+    for _ in range(2):  # and the refusal leaves it as it was
+        with pytest.raises(StorageDamagedError, match="is not what was written"), opened(path):
+            pass
+
+
+def test_a_kill_while_an_earlier_schema_is_rewritten_leaves_the_file_as_it_was(path: Path) -> None:
+    with opened(path) as log:
+        log.fill(*KEYS, seqs=range(1, 4))
+        expected = known(log)
+    make_old(path)
+    copies: list[Path] = []
+    with raw(path) as connection:
+        settings = read_meta(connection, path)
+        connection.set_trace_callback(
+            lambda _: copies.append(killed(path, f"crash-{len(copies)}.db"))
+        )
+        upgrade(connection, settings)
+    assert len(copies) > 8
+    for copy in copies:
+        with opened(copy) as log:
+            assert expected == known(log)
 
 
 def test_a_damaged_entry_that_has_to_be_replayed_is_not_opened(path: Path) -> None:
@@ -257,7 +296,7 @@ def test_a_damaged_entry_that_has_to_be_replayed_is_not_opened(path: Path) -> No
         log.fill(*KEYS, seqs=range(2, 100))
         copy = killed(path)
     with raw(copy) as connection:
-        connection.execute("UPDATE entries SET max_seq = 0 WHERE position = 20")
-    with pytest.raises(StorageDamagedError, match="the entry at position 20"), opened(copy):
+        connection.execute("UPDATE packs SET entries = zeroblob(99) WHERE position = 2")
+    with pytest.raises(StorageDamagedError, match="the pack at position 2 "), opened(copy):
         pass
     assert not verify(copy).is_sound

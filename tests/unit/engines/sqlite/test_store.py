@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from landed.engines.group import Group
+from landed.engines.sqlite.pack import Opened, whole_packs
 from landed.engines.sqlite.page import EXAMINED_MAX
 from landed.engines.sqlite.schema import ANCHOR_EVERY
 from landed.ids import ClientId, EventId, UserId
@@ -243,7 +244,14 @@ def test_a_point_lookup_reads_no_other_payload(path: Path) -> None:
         log.fill(key(1), seqs=range(1, 101), clients=(B,))
         log.fill(key(1), seqs=range(1, 101), value=b"mine")
         with raw(path) as connection:
-            connection.execute("UPDATE entries SET body = x'00' WHERE version != 150")
+            for first, blob, bodies in list(whole_packs(connection, 0)):
+                kept = [
+                    (body if entry.version == 150 else bytes(entry.size))
+                    for entry, body in Opened((first, blob, bodies)).after(0)
+                ]
+                connection.execute(
+                    "UPDATE packs SET bodies = ? WHERE position = ?", (b"".join(kept), first)
+                )
         wanted = ReadFilters(1, min_client_seq=50, max_client_seq=50, include_client=A)
         (batch,) = log.page(key(1), wanted).batches
         assert (batch.version, batch.client_id, batch.events[0].value) == (150, A, b"mine")
