@@ -45,7 +45,7 @@ def test_one_seed_tells_one_day():
 def test_a_day_on_which_something_is_wrong_is_told_with_its_replay(monkeypatch, capsys):
     live = shop.live
     monkeypatch.setattr(
-        "landed.sim.days.live", lambda deeds: (live(deeds)[0], [("a_rule", "it was broken")])
+        "landed.sim.days.live", lambda day: (live(day)[0], [("a_rule", "it was broken")])
     )
     assert door.run(["explore", "--world", "shop", "--seeds", "2", "--jobs", "1"]) == 1
     out, _ = capsys.readouterr()
@@ -61,7 +61,7 @@ def test_a_day_on_which_something_is_wrong_is_told_with_its_replay(monkeypatch, 
 @pytest.mark.real_loop
 def test_marks_are_those_of_the_deeds():
     (report,) = explore_days([5])
-    assert report.calls == len(deeds.draw(5))
+    assert report.calls == len(deeds.draw(5).deeds)
     assert any(mark.startswith("a crash at") for mark in MARKS)
 
 

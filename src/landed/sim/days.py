@@ -13,26 +13,40 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from landed.sim.ablations.deeds import POINTS, Deed, draw
+from landed.sim.ablations.deeds import POINTS, SILENCE_S, Day, draw
 from landed.sim.ablations.shop import live
 from landed.sim.explore import Report, Violation
 
 _DEEDS: Final = {
     "arrive": "a request arrives after it was given up",
     "rebuild": "the schedule rebuilt from its rows",
+    "cancel": "a person cancels what is open",
 }
 _ACCIDENTS: Final = {
     "lose": "an answer is lost",
     "drop": "a request is lost",
     "late": "a request is late",
     "slow": "an answer comes after the attempt was given up",
+    "held": "a worker is paused before it sends, and another takes over",
     "busy": "a recipient does not act now",
 }
+_ASKED: Final = {
+    "lose": "the answer to a question is lost",
+    "slow": "the answer to a question takes long",
+    "far": "a question takes long",
+}
+_STEP: Final = "the clock steps"
+_SILENCE: Final = "a long silence"
+_FORGETS: Final = "time in which the bank forgets its keys"
 _AGAIN: Final = "an event delivered again"
 _FORGED: Final = "a forged delivery"
 MARKS: Final = (
     *_ACCIDENTS.values(),
+    *_ASKED.values(),
     *_DEEDS.values(),
+    _STEP,
+    _SILENCE,
+    _FORGETS,
     _AGAIN,
     _FORGED,
     *sorted({f"a crash at {point}" for point in POINTS}),
@@ -43,10 +57,10 @@ MARKS: Final = (
 def explore_days(seeds: Iterable[int]) -> Iterator[Report]:
     """Live one day a seed, in order, and report on each; ``calls`` counts its deeds."""
     for seed in seeds:
-        deeds = draw(seed)
-        _, wrong = live(deeds)
+        day = draw(seed)
+        _, wrong = live(day)
         violations = tuple(Violation(name, sentence) for name, sentence in wrong)
-        yield Report(seed, violations, frozenset(_marks(deeds)), len(deeds), 0.0)
+        yield Report(seed, violations, frozenset(_marks(day)), len(day.deeds), 0.0)
 
 
 def tell_day(seed: int) -> tuple[list[str], list[Violation]]:
@@ -55,8 +69,9 @@ def tell_day(seed: int) -> tuple[list[str], list[Violation]]:
     return seen.told, [Violation(name, sentence) for name, sentence in wrong]
 
 
-def _marks(deeds: tuple[Deed, ...]) -> Iterator[str]:
+def _marks(day: Day) -> Iterator[str]:
     """What was drawn for a day. What befalls a request happens if somebody asks a recipient then."""
+    deeds = day.deeds
     delivered = Counter((deed.producer, deed.event) for deed in deeds if deed.kind == "deliver")
     if any(count > 1 for count in delivered.values()):
         yield _AGAIN
@@ -65,8 +80,13 @@ def _marks(deeds: tuple[Deed, ...]) -> Iterator[str]:
             yield _FORGED
         if deed.crash:
             yield f"a crash at {deed.crash}"
-        if deed.kind in {"arrive", "rebuild"}:
+        if deed.kind in _DEEDS:
             yield _DEEDS[deed.kind]
-        for accident in deed.accidents:
-            if accident:
-                yield _ACCIDENTS[accident]
+        if deed.kind == "step" and deed.seconds:
+            yield _STEP
+        if deed.kind == "wait" and deed.seconds >= SILENCE_S:
+            yield _SILENCE
+        yield from (_ACCIDENTS[accident] for accident in deed.accidents if accident)
+        yield from (_ASKED[accident] for accident in deed.asked if accident)
+    if sum(deed.seconds for deed in deeds if deed.kind == "wait") > day.terms.retention_s:
+        yield _FORGETS

@@ -72,11 +72,11 @@ class Threads:
 
     def _run(self, worker: _Worker, call: _Call) -> None:
         if not call.future.cancelled():  # a call that has begun is not stopped by a cancellation
-            error: Exception | None = None
+            error: BaseException | None = None
             result = None
             try:
                 result = call.function()
-            except Exception as raised:  # noqa: BLE001  # carried to whoever awaits the future
+            except BaseException as raised:  # noqa: BLE001  # carried to whoever awaits, as real executors do
                 error = raised
             worker.news_at = max(worker.news_at, self._loop.time() + self._delay())
             self._loop.call_at(worker.news_at, _report, call.future, result, error)
@@ -95,7 +95,7 @@ class Threads:
         return delay
 
 
-def _report(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+def _report(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
     if future.cancelled():
         return
     if error is None:

@@ -9,13 +9,25 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from landed.effects.state import State
+from landed.effects.state import Finality, State
+from landed.fingerprint import keyed_digest
 from landed.ledger import Ledger
 from landed.records.invariants import check
-from landed.records.tables import effects, outbox, quarantine, receipts, reviews
+from landed.records.tables import (
+    attempts,
+    effects,
+    outbox,
+    quarantine,
+    receipts,
+    reconciliations,
+    reviews,
+)
 from landed.sim.ablations.deeds import INVOICE, Seen, bills
 
 Check = Callable[[Seen, Connection], Iterator[str]]
+
+DIGEST_KEY: Final = b"the shop's own digest key"
+SOURCE: Final = "/invoices"
 
 
 def wrong(seen: Seen, ledger: Ledger) -> list[tuple[str, str]]:
@@ -32,7 +44,7 @@ def wrong(seen: Seen, ledger: Ledger) -> list[tuple[str, str]]:
 def an_acknowledged_event_is_handled_once(seen: Seen, conn: Connection) -> Iterator[str]:
     """Handled at most once, and exactly once where nothing speaks against it."""
     handled = Counter((row.producer, row.event) for row in conn.execute(select(bills)))
-    set_aside = _set_aside(conn) | _parked(conn)
+    set_aside = _named(seen, _set_aside(conn) | _parked(conn))
     for name, times in handled.items():
         if times > 1:
             yield f"event {'/'.join(name)} was handled {times} times"
@@ -42,9 +54,9 @@ def an_acknowledged_event_is_handled_once(seen: Seen, conn: Connection) -> Itera
 
 
 def what_is_acknowledged_is_kept(seen: Seen, conn: Connection) -> Iterator[str]:
-    """An acknowledgement means a receipt."""
-    kept = {(row.namespace, row.event_id) for row in conn.execute(select(receipts))}
-    for name in sorted(seen.held - kept):
+    """An acknowledgement means a receipt, for good: its digest stays whatever else is scrubbed."""
+    kept = set(conn.execute(select(receipts.c.identity_digest)).scalars())
+    for name in sorted(name for name in seen.held if _digest(name) not in kept):
         yield f"event {'/'.join(name)} was acknowledged, and there is no receipt of it"
 
 
@@ -55,7 +67,12 @@ def nothing_forged_is_taken(seen: Seen, _conn: Connection) -> Iterator[str]:
 
 
 def an_effect_acts_at_most_once(seen: Seen, _conn: Connection) -> Iterator[str]:
-    """Whatever crashed, was lost, came late or was asked for twice."""
+    """Whatever crashed, was lost, came late, was asked for twice, or lay for longer than a key lives.
+
+    The promise ends where a contract's does: a request that comes after the recipient has forgotten its
+    key, or after the bound by which all has arrived, is dropped by this world (``shop_far``). No request
+    that is sent in time is excused.
+    """
     acted = Counter((one.recipient, one.what) for one in seen.acted)
     for (recipient, what), times in acted.items():
         if times > 1:
@@ -74,7 +91,7 @@ def what_is_recorded_happened(seen: Seen, conn: Connection) -> Iterator[str]:
     acted = {one.key for one in seen.acted}
     for row in conn.execute(select(effects)):
         has_acted = str(row.idempotency_key) in acted
-        told = f"{row.recipient} {row.effect_key} is {row.state}"
+        told = f"{row.recipient} {row.effect_key or row.effect_id} is {row.state}"
         if row.state == State.CONFIRMED and not has_acted:
             yield f"{told}, and never acted"
         elif row.state in (State.REFUSED, State.FENCED, State.CANCELLED) and has_acted:
@@ -86,17 +103,65 @@ def what_is_recorded_happened(seen: Seen, conn: Connection) -> Iterator[str]:
 
 def an_answer_is_recorded(seen: Seen, conn: Connection) -> Iterator[str]:
     """An effect whose success was answered, in time or late, does not stay unknown."""
+    told = {key for identity in seen.answered for key in seen.keys[identity]}
     for row in conn.execute(select(effects).where(effects.c.state == State.UNKNOWN.value)):
-        identity = row.effect_key.split("/")[:2]
-        if (row.recipient, " ".join(identity)) in seen.answered:
+        if str(row.idempotency_key) in told:
             yield f"{row.recipient} {row.effect_key} was answered, and is still unknown"
 
 
+def what_is_called_absent_never_acts(seen: Seen, conn: Connection) -> Iterator[str]:
+    """An absence that was taken for final was true, and stays it for every attempt begun by then."""
+    acted: dict[str, set[int]] = {}
+    for one in seen.acted:
+        acted.setdefault(one.key, set()).add(one.attempt_no)
+    final = [Finality.EXPIRY.value, Finality.QUIESCENCE.value, Finality.FENCE.value]
+    rows = conn.execute(
+        select(
+            effects.c.recipient,
+            effects.c.effect_key,
+            effects.c.idempotency_key,
+            attempts.c.attempt_no,
+            reconciliations.c.finality,
+        )
+        .join(attempts, attempts.c.effect_id == effects.c.effect_id)
+        .join(reconciliations, reconciliations.c.effect_id == effects.c.effect_id)
+        .where(
+            reconciliations.c.finality.in_(final),
+            reconciliations.c.decision != "nothing changes",
+            attempts.c.begun_at <= reconciliations.c.asked_at,
+        )
+    )
+    for row in rows:
+        if row.attempt_no in acted.get(str(row.idempotency_key), ()):
+            yield (
+                f"{row.recipient} {row.effect_key}: absent for good by {row.finality}, and attempt "
+                f"{row.attempt_no} acted"
+            )
+
+
+def what_is_sealed_never_acts(seen: Seen, conn: Connection) -> Iterator[str]:
+    """A tombstone holds: whoever was told "sealed, never acted" is right for ever."""
+    acted = {one.key for one in seen.acted}
+    rows = conn.execute(
+        select(effects.c.effect_key, effects.c.idempotency_key)
+        .join(reconciliations, reconciliations.c.effect_id == effects.c.effect_id)
+        .where(reconciliations.c.answer == "sealed")
+    )
+    for row in rows:
+        if str(row.idempotency_key) in acted:
+            yield f"{row.effect_key} was sealed, and acted"
+
+
 def an_order_never_goes_back(seen: Seen, _conn: Connection) -> Iterator[str]:
-    """The recipient never takes an older version after a newer one."""
-    versions = [one.version for one in seen.acted if one.what.startswith("terms")]
-    if versions != sorted(versions):
-        yield f"the bank took the terms in the order {versions}"
+    """No recipient takes an older version after a newer one, by its fence or by its seals."""
+    for recipient in ("bank", "office"):
+        versions = [
+            one.version
+            for one in seen.acted
+            if one.recipient == recipient and one.what.startswith("terms")
+        ]
+        if versions != sorted(versions):
+            yield f"the {recipient} took the terms in the order {versions}"
 
 
 def what_is_published_arrives(seen: Seen, conn: Connection) -> Iterator[str]:
@@ -112,11 +177,11 @@ def what_is_published_arrives(seen: Seen, conn: Connection) -> Iterator[str]:
 def a_changed_event_is_told_to_a_person(seen: Seen, conn: Connection) -> Iterator[str]:
     """The same event with another payload opens a review; the first one stands."""
     told = _subjects(conn, "receipt_conflict")
-    for row in conn.execute(select(receipts)):
-        sent = seen.sent.get((row.namespace, row.event_id), set())
+    kept = {row.identity_digest: str(row.receipt_id) for row in conn.execute(select(receipts))}
+    for name, sent in seen.sent.items():
         bodies = {body for _, body in sent}
-        if len(bodies) > 1 and str(row.receipt_id) not in told:
-            yield f"{row.namespace}/{row.event_id} came with {len(bodies)} payloads, told to nobody"
+        if len(bodies) > 1 and kept.get(_digest(name)) not in told:
+            yield f"{'/'.join(name)} came with {len(bodies)} payloads, told to nobody"
 
 
 def a_changed_wish_is_told_to_a_person(seen: Seen, conn: Connection) -> Iterator[str]:
@@ -135,7 +200,7 @@ def a_changed_wish_is_told_to_a_person(seen: Seen, conn: Connection) -> Iterator
 
 def what_is_not_understood_is_set_aside(seen: Seen, conn: Connection) -> Iterator[str]:
     """An authentic event of an unknown type is quarantined, with a review."""
-    set_aside = _set_aside(conn)
+    set_aside = _named(seen, _set_aside(conn))
     for name in sorted(seen.strange - set_aside):
         if len(seen.sent[name]) == 1:
             yield f"{'/'.join(name)} is of a type that nobody knows, and was not set aside"
@@ -144,6 +209,8 @@ def what_is_not_understood_is_set_aside(seen: Seen, conn: Connection) -> Iterato
 CHECKS: Final[tuple[Check, ...]] = (
     an_effect_acts_at_most_once,
     an_effect_keeps_its_key,
+    what_is_called_absent_never_acts,
+    what_is_sealed_never_acts,
     an_order_never_goes_back,
     what_is_recorded_happened,
     an_answer_is_recorded,
@@ -157,24 +224,36 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def _set_aside(conn: Connection) -> set[tuple[str, str]]:
-    """Events in quarantine, by producer and event."""
-    rows = conn.execute(
-        select(receipts.c.namespace, receipts.c.event_id).join(
-            quarantine, quarantine.c.receipt_id == receipts.c.receipt_id
-        )
-    )
-    return {(row.namespace, row.event_id) for row in rows}
+def _digest(name: tuple[str, str]) -> bytes:
+    """The identity digest of an event, by a rule of its own: not the one that may be broken."""
+    return keyed_digest(DIGEST_KEY, *(part.encode() for part in (name[0], SOURCE, name[1])))
 
 
-def _parked(conn: Connection) -> set[tuple[str, str]]:
-    """Events whose handling waits for a person."""
-    rows = conn.execute(
-        select(receipts.c.namespace, receipts.c.event_id)
-        .join(outbox, outbox.c.cause_id == receipts.c.receipt_id)
-        .where(outbox.c.kind == "handle", outbox.c.state == "parked")
+def _named(seen: Seen, digests: set[bytes]) -> set[tuple[str, str]]:
+    """The acknowledged events whose digest is among these."""
+    return {name for name in seen.held if _digest(name) in digests}
+
+
+def _set_aside(conn: Connection) -> set[bytes]:
+    """Events in quarantine, by their digest."""
+    return set(
+        conn.execute(
+            select(receipts.c.identity_digest).join(
+                quarantine, quarantine.c.receipt_id == receipts.c.receipt_id
+            )
+        ).scalars()
     )
-    return {(row.namespace, row.event_id) for row in rows}
+
+
+def _parked(conn: Connection) -> set[bytes]:
+    """Events whose handling waits for a person, by their digest."""
+    return set(
+        conn.execute(
+            select(receipts.c.identity_digest)
+            .join(outbox, outbox.c.cause_id == receipts.c.receipt_id)
+            .where(outbox.c.kind == "handle", outbox.c.state == "parked")
+        ).scalars()
+    )
 
 
 def _subjects(conn: Connection, kind: str) -> set[str]:

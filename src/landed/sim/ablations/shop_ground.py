@@ -22,19 +22,20 @@ def _look(seed: int) -> tuple[Told, ...]:
 
 def _shorten(seed: int, invariant: str) -> list[str]:
     """Take deeds away as long as the check stays broken, and tell what is left."""
-    deeds = draw(seed)
+    day = draw(seed)
     left = _DAYS_MAX
     is_shorter = True
     while is_shorter and left > 0:
         is_shorter = False
-        for fewer in _fewer(deeds):
+        for fewer in _fewer(day.deeds):
             left -= 1
-            if any(name == invariant for name, _ in live(fewer)[1]):
-                deeds, is_shorter = fewer, True
+            shorter = day._replace(deeds=fewer)
+            if any(name == invariant for name, _ in live(shorter)[1]):
+                day, is_shorter = shorter, True
                 break
             if left <= 0:
                 break
-    seen, wrong = live(deeds)
+    seen, wrong = live(day)
     lines = seen.told
     if len(lines) > _LINES_MAX:
         half = _LINES_MAX // 2

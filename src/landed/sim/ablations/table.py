@@ -6,8 +6,9 @@ from typing import Final
 
 from landed.sim.ablations.breaking import Ablation
 from landed.sim.ablations.handling import HANDLING
+from landed.sim.ablations.horizons import HORIZONS
 from landed.sim.ablations.index import INDEX
 from landed.sim.ablations.law import LAW
 from landed.sim.ablations.loops import LOOPS
 
-ABLATIONS: Final[tuple[Ablation, ...]] = (*LOOPS, *INDEX, *LAW, *HANDLING)
+ABLATIONS: Final[tuple[Ablation, ...]] = (*LOOPS, *INDEX, *LAW, *HANDLING, *HORIZONS)
