@@ -22,8 +22,9 @@ from landed.engines.memory import MemoryStore
 from landed.engines.port import Store
 from landed.facts import Note
 from landed.limits import Limits
+from landed.sim.durable import Durable
 from landed.sim.plan import EngineName
-from landed.sim.spindle import Durable, SimStore
+from landed.sim.spindle import SimStore
 from landed.sim.tear import Image, read_image, tear, tear_commit, write_image
 
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # folders in it get names of their own

@@ -64,7 +64,7 @@ def run_world(plan: Plan, *, is_told: bool = True) -> Finding:
     history = History(
         service=SERVICE,
         window_s=plan.policy.window_s,
-        names=_names(plan.keys),
+        names=_names((*plan.keys, *plan.beds)),
         subject=plan.subject,
     )
     history.requests = [request for requests in plan.callers for request in requests]
@@ -77,7 +77,9 @@ def run_world(plan: Plan, *, is_told: bool = True) -> Finding:
     except Exception as error:  # noqa: BLE001  # whatever it is, it is the finding
         finding.violations.append(Violation("the world ended badly", _tell(error)))
     else:
-        finding.violations += [Violation("at_the_moment", told) for told in history.broken]
+        finding.violations += [
+            Violation("at_the_moment", _named(told, history)) for told in history.broken
+        ]
         for invariant in INVARIANTS if plan.subject is None else OF_A_SUBJECT:
             finding.violations += [
                 Violation(invariant.__name__, sentence) for sentence in invariant(history)
@@ -130,6 +132,13 @@ def _names(keys: Iterable[AggregateKey]) -> dict[AggregateKey, str]:
         key: chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
         for number, key in enumerate(keys)
     }
+
+
+def _named(sentence: str, history: History) -> str:
+    """By the short names of aggregates."""
+    for key, name in history.names.items():
+        sentence = sentence.replace(str(key), name)
+    return sentence
 
 
 async def _live(plan: Plan, history: History) -> None:

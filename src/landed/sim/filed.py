@@ -5,17 +5,18 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from landed.log import Batch
+from landed.ids import AggregateKey, ClientId, EventId, UserId
+from landed.log import Batch, Event, FeedKind
+from landed.sim.durable import Act
 
-_BATCHES: Final = (
-    "SELECT key, entries.version, client, body FROM entries "
-    "JOIN aggregates ON aggregates.number = entries.aggregate "
-    "WHERE kind = 1 ORDER BY position"
+_ENTRIES: Final = (
+    "SELECT position, key, kind, entries.incarnation, entries.version, client, user, server_ms, body "
+    "FROM entries JOIN aggregates ON aggregates.number = entries.aggregate ORDER BY position"
 )
 
 
@@ -28,15 +29,49 @@ class Filed(NamedTuple):
     """Of each event its client_seq, its event_seq and its payload."""
 
 
-def filed(path: Path) -> dict[bytes, list[Filed]]:
-    """Every batch of a closed log, by the packed key of its aggregate, in the order of the file."""
-    found: dict[bytes, list[Filed]] = {}
+class File(NamedTuple):
+    """A closed log, in the order of its file."""
+
+    acts: tuple[Act, ...]
+
+    def by_key(self) -> dict[bytes, list[Filed]]:
+        """Every batch, by the packed key of its aggregate."""
+        found: dict[bytes, list[Filed]] = {}
+        for act in self.acts:
+            if act.batch is not None:
+                found.setdefault(act.key.packed, []).append(as_filed(act.batch))
+        return found
+
+
+def filed(path: Path) -> File:
+    """Read every entry of a closed log."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        for key, version, client, body in connection.execute(_BATCHES):
-            events = msgspec.msgpack.decode(body)
-            told = tuple((event[0], event[1], event[6]) for event in events)
-            found.setdefault(key, []).append(Filed(version, UUID(bytes=client), told))
-    return found
+        return File(tuple([_act(*row) for row in connection.execute(_ENTRIES)]))
+
+
+def _act(
+    position: int,
+    key: bytes,
+    kind: int,
+    incarnation: int,
+    version: int,
+    client: bytes,
+    user: bytes | None,
+    server_ms: int,
+    body: bytes | None,
+) -> Act:
+    batch = None
+    if kind == FeedKind.WRITTEN:
+        events = tuple([_event(told) for told in msgspec.msgpack.decode(body or b"")])
+        user_id = None if user is None else UserId(UUID(bytes=user))
+        batch = Batch(version, ClientId(UUID(bytes=client)), user_id, server_ms, events)
+    packed = AggregateKey.from_packed(key)
+    return Act(position, packed, FeedKind(kind), incarnation, batch, version)
+
+
+def _event(told: list[Any]) -> Event:
+    event_id = None if told[2] is None else EventId(UUID(bytes=told[2]))
+    return Event(told[0], told[1], event_id, *told[3:])
 
 
 def as_filed(batch: Batch) -> Filed:

@@ -11,7 +11,8 @@ from landed.accounts.decide import AccountAnswer, command_of
 from landed.accounts.domain import Transfer, account_key
 from landed.commands import Command, Done, Outcome
 from landed.ids import AggregateKey, EventId
-from landed.log import Batch, FeedEntry
+from landed.log import Batch, Delete, FeedEntry, Trim, Write
+from landed.sim.durable import Act
 from landed.sim.filed import Filed
 from landed.sim.subject import Subject, Wish
 
@@ -100,6 +101,15 @@ class Shipped(NamedTuple):
 
 
 @dataclass(slots=True)
+class Tended:
+    """One act of a gardener."""
+
+    request: Write | Trim | Delete
+    is_told: bool = False
+    """It heard that it was done."""
+
+
+@dataclass(slots=True)
 class Truth:
     """What the log holds at the end."""
 
@@ -107,6 +117,8 @@ class Truth:
     feed: tuple[FeedEntry, ...] = ()
     filed: Mapping[bytes, Sequence[Filed]] | None = None
     """The same batches as the rows of the file, by packed key; None if the log was in memory."""
+    acts: Sequence[Act] = ()
+    """Every change of beds that was committed, in its order, whether it can be read or not."""
     _known: dict[tuple[AggregateKey, UUID], tuple[tuple[Batch, ...], dict[int, list[Batch]]]] = (
         field(default_factory=dict)
     )
@@ -150,6 +162,7 @@ class History:
         self._calls_of: dict[int, list[Call]] = {}
         self.looks: list[Look] = []
         self.shipped: list[Shipped] = []
+        self.tended: list[Tended] = []
         self.truth = Truth()
         self.broken: list[str] = []
         """What was seen to be wrong at the step at which it went wrong."""

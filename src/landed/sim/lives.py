@@ -55,7 +55,9 @@ class _Life:
         if self.store.is_dead:
             return
         self._lives.noted(name, fields)
-        if name == "lane.stopped":
+        if name == "lane.committed":
+            self.store.published()
+        elif name == "lane.stopped":
             self.ended.set()
 
     def _crashed(self) -> None:

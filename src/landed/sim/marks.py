@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from landed.commands import Done, How
+from landed.log import FeedKind, Write
 from landed.sim.history import History
 
 _ALWAYS: Final = "any"
@@ -62,6 +63,7 @@ _OF_ENTRIES: Final[dict[str, tuple[str, dict[object, str]]]] = {
         },
     ),
     "replica.killed": ("", {_ALWAYS: "replica restarted"}),
+    "lane.reclaimed": ("", {_ALWAYS: "dead batches reclaimed"}),
     "caller.unheard": ("", {_ALWAYS: "answer unheard"}),
 }
 """Word of an entry to the field that says which mark it is, and the mark for each value."""
@@ -85,6 +87,7 @@ def marks_of(history: History) -> frozenset[str]:
     marks.update(_of_calls(history))
     marks.update(_of_evictions(history))
     marks.update(_of_late_writes(history))
+    marks.update(_of_beds(history))
     return frozenset(marks)
 
 
@@ -143,12 +146,33 @@ def _of_late_writes(history: History) -> Iterator[str]:
             given_up.discard(entry.fields["legs"])
 
 
+def _of_beds(history: History) -> Iterator[str]:
+    """What the fleet never does to its accounts."""
+    lives: dict[object, int] = {}
+    for act in history.truth.acts:
+        if act.kind is FeedKind.TRIMMED:
+            yield "aggregate trimmed"
+        elif act.batch is None:
+            yield "aggregate deleted"
+        else:
+            if len(act.batch.events) > 1:
+                yield "several events in one batch"
+            if act.incarnation > lives.get(act.key, 1):
+                yield "recreated, and goes on" if act.version > 1 else "recreated, and begins at 1"
+            lives[act.key] = act.incarnation
+    if any(
+        isinstance(tended.request, Write) and len(tended.request.legs) > 2
+        for tended in history.tended
+    ):
+        yield "a write of three legs"
+
+
 ALL_MARKS: Final[tuple[str, ...]] = (
     *(
         mark
         for _, by_value in _OF_ENTRIES.values()
         for mark in by_value.values()
-        if mark != "taken: unwritten"  # needs a trim or a delete, which no world has yet
+        if mark != "taken: unwritten"  # needs a trim or a delete of an account, which no world has
     ),
     "several changes in one flush",
     "a history read in several pages",
@@ -156,6 +180,12 @@ ALL_MARKS: Final[tuple[str, ...]] = (
     "two calls of one request at once",
     "original answer on the other replica",
     "account evicted and folded again",
+    "aggregate trimmed",
+    "aggregate deleted",
+    "recreated, and goes on",
+    "recreated, and begins at 1",
+    "several events in one batch",
+    "a write of three legs",
     "outcome: done, fresh",
     "outcome: done, original",
     "outcome: done, rebuilt",

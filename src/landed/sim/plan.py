@@ -18,18 +18,28 @@ from landed.commands import Policy
 from landed.engines.pace import UNKNOWN_MS
 from landed.ids import AggregateKey, EventId
 from landed.limits import Limits
-from landed.sim.faults import Dials
+from landed.sim.faults import CALM, Dials
 from landed.sim.history import Request
 from landed.sim.spindle import Flaw
 from landed.sim.subject import Subject
 
 EngineName = Literal["memory", "sqlite"]
+Views = Literal["own", "slow", "shared"]
+"""Where a replica's folded states lie: in it, behind a way of their own, or there for all replicas."""
 
 _ON_DISK: Final = 0.2
 """The share of worlds on a disk, where nothing else is said."""
 _SMALL_PAGE: Final = 400
 """Bytes of a page that ends after three or four batches, so that a history takes several."""
+_GARDENS: Final = 0.3
+"""The share of worlds in which others trim and delete."""
+_BEDS_MAX: Final = 3
+_BED: Final = UUID("bed00000-0000-4000-8000-000000000001")
 _ACCOUNTS_MAX: Final = 3
+_CROWDS: Final = 0.03
+"""The share of worlds in which many want the same two accounts at once."""
+_CROWD_MIN: Final = 4
+"""Callers of such a world at least."""
 _CALLERS_MAX: Final = 3
 _REQUESTS_MAX: Final = 3
 
@@ -69,7 +79,9 @@ class Plan:
     copy: float
     """How often a write that was answered is delivered once more, later."""
     twice: float
-    """How often a caller sends a request to two replicas at once."""
+    """How often a caller sends a request to several replicas at once, or to one several times."""
+    copies: int
+    """How many calls it makes then."""
     replay: float
     """How often a caller asks again for what it was already answered."""
     disturb_every_s: float
@@ -85,6 +97,13 @@ class Plan:
     """Longest time for which a host stands still."""
     stranger: bool
     """Another service writes to the same accounts, under its own client id."""
+    beds: tuple[AggregateKey, ...]
+    """Aggregates that gardeners write, trim and delete; none in most worlds."""
+    acts_max: int
+    """What each of the gardeners does."""
+    views: Views
+    view_way_s: float
+    """Longest way to folded states that do not lie in the replica."""
 
     @property
     def keys(self) -> tuple[AggregateKey, ...]:
@@ -118,7 +137,7 @@ def draw(
     accounts = tuple(UUID(int=n + 1) for n in range(rng.randint(1, _ACCOUNTS_MAX)))
     policy = _draw_policy(rng)
     blows = _draw_blows(harder)
-    return Plan(
+    plan = Plan(
         seed=seed,
         engine=engine or ("sqlite" if is_on_disk else "memory"),
         replicas=replicas or drawn_replicas,
@@ -136,6 +155,7 @@ def draw(
         unheard=_chance(rng, 0.6),
         cancel=_chance(rng, 0.5),
         twice=_chance(rng, 0.5),
+        copies=2,
         replay=_chance(rng, 0.5),
         disturb_every_s=harder.choice((0.05, 0.2, 0.5)) if blows else rng.choice((0.0, 0.2, 3.0)),
         disturbances=(*_draw_disturbances(rng), *blows),
@@ -147,7 +167,11 @@ def draw(
         resend=_chance(harder, 0.8),
         copy=_chance(harder, 0.3),
         stranger=rng.random() < 0.25 and subject is None,
+        **_draw_garden(seed, is_wanted=subject is None),
+        **_draw_views(seed, policy),
     )
+    crowd = Random(f"{seed}/crowd")  # noqa: S311  # likewise apart
+    return _crowded(plan, crowd) if crowd.random() < _CROWDS else plan
 
 
 def _chance(rng: Random, most: float) -> float:
@@ -226,13 +250,70 @@ def _draw_pace(seed: int, limits: Limits) -> Limits:
         replayed_max=rng.choice((*[limits.replayed_max] * 3, 8, 16, 64)),
         inline_commit_ms=rng.choice((0.0, limits.inline_commit_ms, 2 * UNKNOWN_MS)),
         max_response_size=rng.choice((_SMALL_PAGE, limits.max_response_size)),
+        reclaim_after_s=rng.choice((0.05, 1.0, limits.reclaim_after_s)),
     )
 
 
-def _draw_callers(rng: Random, draw_wish: Callable[[], Any]) -> tuple[tuple[Request, ...], ...]:
+def _draw_garden(seed: int, *, is_wanted: bool) -> dict[str, Any]:
+    rng = Random(f"{seed}/garden")  # noqa: S311  # apart, so that old seeds keep everything else
+    is_there = rng.random() < _GARDENS and is_wanted
+    beds = rng.randint(1, _BEDS_MAX) if is_there else 0
+    return {
+        "beds": tuple([AggregateKey(_BED, _BED, UUID(int=n + 1)) for n in range(beds)]),
+        "acts_max": rng.choice((4, 8, 12)) if is_there else 0,
+    }
+
+
+def _draw_views(seed: int, policy: Policy) -> dict[str, Any]:
+    rng = Random(f"{seed}/views")  # noqa: S311  # likewise
+    return {
+        "views": rng.choice(("own", "own", "own", "slow", "shared")),
+        "view_way_s": policy.attempt_timeout_s * rng.choice((0.01, 0.1)),
+    }
+
+
+def _crowded(plan: Plan, rng: Random) -> Plan:
+    """Many callers at once, two aggregates, and room for one of them wherever something is kept.
+
+    What needs an aggregate that is dropped while it is busy hardly happens where few are. In half of
+    these worlds the server forgets and its threads are slow; in the others it is the replicas'
+    common projection, far away on a network that is fast and loses nothing.
+    """
+    way_s = plan.policy.attempt_timeout_s * rng.choice((0.03, 0.1))
+    accounts = tuple(UUID(int=n + 1) for n in range(2))
+    crowd = replace(
+        plan,
+        accounts=accounts,
+        aggregates_max=1,
+        views="shared",
+        view_way_s=way_s,
+        pause_s=way_s * 4,
+        twice=1.0,
+        copies=4,
+    )
+    if rng.random() < 0.5:
+        limits = replace(plan.limits, cached_heads_max=1, cached_marks_max=1, inline_commit_ms=0.0)
+        wish = partial(_draw_wish, rng, accounts, plan.subject)
+        return replace(crowd, callers=_draw_callers(rng, wish, least=_CROWD_MIN), limits=limits)
+    # One of them is wanted most of the time, so that it is there, and the other drives it out.
+    most = (*accounts, accounts[0], accounts[0])
+    wish = partial(_draw_deposit, rng, most, plan.subject)
+    callers = _draw_callers(rng, wish, least=_CROWD_MIN)
+    return replace(crowd, callers=callers, dials=CALM, disturb_every_s=0.0, limits=Limits())
+
+
+def _draw_deposit(rng: Random, accounts: tuple[UUID, ...], subject: Subject | None) -> Any:
+    if subject is not None:
+        return subject.wish(rng)
+    return Deposit(rng.choice(accounts), rng.randint(1, 100))
+
+
+def _draw_callers(
+    rng: Random, draw_wish: Callable[[], Any], *, least: int = 1
+) -> tuple[tuple[Request, ...], ...]:
     callers: list[tuple[Request, ...]] = []
     number = 0
-    for _ in range(rng.randint(1, _CALLERS_MAX)):
+    for _ in range(rng.randint(least, least + _CALLERS_MAX - 1)):
         requests: list[Request] = []
         for _ in range(rng.randint(1, _REQUESTS_MAX)):
             number += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from landed.accounts.decide import AccountAnswer
@@ -14,10 +15,12 @@ from landed.client.pool import Pool
 from landed.commands import Command, Outcome, SafeLoop, Seen, ServiceIdentity
 from landed.ids import AggregateKey
 from landed.projections import MemoryProjection
+from landed.projections.port import Projection
 from landed.sim.behind import Behind
 from landed.sim.history import Call, History, Request
 from landed.sim.loop import on_host, sim_loop
 from landed.sim.plan import Plan
+from landed.sim.slow import SlowProjection
 from landed.sim.stepped import Stepped
 from landed.sim.watched import CALL, WatchedLog
 
@@ -29,8 +32,18 @@ class ReplicaDownError(Exception):
 class Replica:
     """A process that serves callers; it can be killed and started again, and then knows nothing."""
 
-    def __init__(self, name: str, plan: Plan, history: History, address: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        history: History,
+        address: str,
+        *,
+        shared: Projection[int] | None = None,
+    ) -> None:
+        """``shared``: the projection of all replicas, if they have one."""
         self.name = name
+        self._shared = shared
         self._plan = plan
         self._history = history
         self._address = address
@@ -54,14 +67,19 @@ class Replica:
         self._loop = SafeLoop(
             WatchedLog(self._pool, self._history, self.name, behind=self._behind),
             identity=ServiceIdentity.from_config(self._history.service),
-            projection=MemoryProjection[int](
-                aggregates_max=plan.aggregates_max, clock=sim_loop().clock(self.name)
-            ),
+            projection=self._projection(rng),
             domain=Accounts() if plan.subject is None else plan.subject.domain,
             policy=plan.policy,
             rng=rng,
             note=note,
         )
+
+    def _projection(self, rng: Random) -> Projection[int]:
+        plan = self._plan
+        inner = self._shared or MemoryProjection[int](
+            aggregates_max=plan.aggregates_max, clock=sim_loop().clock(self.name)
+        )
+        return inner if plan.views == "own" else SlowProjection(inner, rng, way_s=plan.view_way_s)
 
     async def call(
         self,

@@ -17,13 +17,11 @@ from landed.log import (
     FeedPage,
     FeedRead,
     Head,
-    Landed,
     Page,
     Read,
     Request,
-    SequenceTaken,
-    Write,
 )
+from landed.sim.durable import Durable, Seen
 from landed.sim.tear import Image
 
 
@@ -42,47 +40,6 @@ class Flaw(StrEnum):
     """The machine dies in the middle of the flush."""
     CRASH_AFTER = "crash_after"
     """The machine dies when it is flushed and nobody knows."""
-
-
-class Durable:
-    """What was committed, as far as one pass over the groups can tell, and what is wrong with it."""
-
-    def __init__(self) -> None:
-        self.versions: dict[AggregateKey, int] = {}
-        """The newest version of each aggregate that is flushed."""
-        self.marks: dict[tuple[AggregateKey, ClientId], int] = {}
-        """The highest sequence of each pair that is flushed."""
-        self.position = 0
-        self.broken: list[str] = []
-        self._torn: tuple[Staged, ...] = ()
-
-    def expect_any(self, group: Sequence[Staged]) -> None:
-        """The power went while a group was flushed: it is there whole, or nothing of it is."""
-        self._torn = tuple(group)
-
-    def found(self, position: int) -> None:
-        """A life begins and says how far the log goes."""
-        torn, self._torn = self._torn, ()
-        if torn and position == torn[-1].position:
-            self.take(torn)
-        elif position != self.position:
-            self.broken.append(
-                f"a life began at position {position}, the one before was flushed up to "
-                f"{self.position}"
-            )
-
-    def take(self, group: Sequence[Staged]) -> None:
-        """A group is flushed; its numbers must go on where the last ones ended."""
-        for staged in group:
-            version = self.versions.get(staged.key, 0)
-            if staged.batch is not None and staged.head.version != version + 1:
-                self.broken.append(f"version {staged.head.version} was stored after {version}")
-            if staged.position <= self.position:
-                self.broken.append(f"position {staged.position} was stored after {self.position}")
-            self.versions[staged.key] = staged.head.version
-            self.position = staged.position
-            pair = staged.key, staged.client_id
-            self.marks[pair] = max(self.marks.get(pair, 0), staged.mark)
 
 
 class Keeper(Protocol):
@@ -127,7 +84,7 @@ class SimStore:
     def open(self) -> tuple[int, int]:
         """See ``Store.open``."""
         ends = self._store.open()
-        self._disk.durable.found(ends[0])
+        self._disk.durable.found(ends[0], self._store)
         return ends
 
     def load(
@@ -208,30 +165,14 @@ class SimStore:
         """See ``Store.close``."""
         self._store.close()
 
-    def untrue(self, request: Request, answer: Answer) -> Iterator[str]:
-        """What an answer tells that is not flushed (log rules C1, C2): durable, then visible."""
-        durable = self._disk.durable
-        if isinstance(answer, Landed) and isinstance(request, Write):
-            for leg, version in zip(request.legs, answer.versions, strict=True):
-                if version > durable.versions.get(leg.key, 0):
-                    yield f"version {version} of {leg.key} was acknowledged and is not flushed"
-        elif isinstance(answer, SequenceTaken) and isinstance(request, Write):
-            yield from self._untrue_mark(request, answer)
-        elif isinstance(answer, Page) and isinstance(request, Read) and answer.batches:
-            version = answer.batches[-1].version
-            if version > durable.versions.get(request.key, 0):
-                yield f"version {version} of {request.key} was shown and is not flushed"
-        elif isinstance(answer, FeedPage) and answer.entries:
-            position = answer.entries[-1].position
-            if position > durable.position:
-                yield f"feed position {position} was shown and is not flushed"
+    def see(self, request: Request) -> Seen:
+        """A request arrives."""
+        return self._disk.durable.see(request)
 
-    def _untrue_mark(self, write: Write, taken: SequenceTaken) -> Iterator[str]:
-        """What "taken" tells that is not flushed: in flight has an answer of its own (I3, I9)."""
-        assert taken.key is not None
-        flushed = self._disk.durable.marks.get((taken.key, write.client_id), 0)
-        if (taken.highest_seq or 0) > flushed:
-            yield (
-                f"sequence {taken.attempted_seq} of {taken.key} was told to be taken up to "
-                f"{taken.highest_seq}, and {flushed} is flushed"
-            )
+    def published(self) -> None:
+        """The oldest group that was flushed and not visible is visible now."""
+        self._disk.durable.published()
+
+    def untrue(self, request: Request, answer: Answer, seen: Seen) -> Iterator[str]:
+        """What an answer tells that is not flushed (log rules C1, C2): durable, then visible."""
+        return self._disk.durable.untrue(request, answer, seen)

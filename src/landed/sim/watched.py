@@ -207,9 +207,11 @@ class WatchedEngine:
             event_id = request.legs[0].events[0].event_id
             self._history.note(self._host, "engine.took", legs=legs_of(request), event_id=event_id)
 
+        seen = self._store.see(request)
+
         def checked(answer: Answer) -> None:
             if not self._store.is_dead:
-                self._history.broken += self._store.untrue(request, answer)
+                self._history.broken += self._store.untrue(request, answer, seen)
             done(answer)
 
         self._engine.submit(request, checked)

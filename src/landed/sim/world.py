@@ -19,8 +19,11 @@ from landed.errors import AggregateMissingError, StorageError
 from landed.facts import forget
 from landed.ids import AggregateKey, EventId
 from landed.log import Batch, FeedRead, Read
+from landed.projections import MemoryProjection
 from landed.sim.disk import Disk
-from landed.sim.filed import filed
+from landed.sim.filed import File, filed
+from landed.sim.gardener import HOST as GARDENER
+from landed.sim.gardener import be_gardeners
 from landed.sim.history import Call, History, Look, Request, Truth
 from landed.sim.lives import ADDRESS, HOST, ServerLives
 from landed.sim.loop import on_host, sim_loop
@@ -58,8 +61,10 @@ class World:
         history.now = sim_loop().time
         try:
             await self._server.start()
+            shared = self._shared_views()
             self._replicas = [
-                Replica(f"replica-{n + 1}", plan, history, ADDRESS) for n in range(plan.replicas)
+                Replica(f"replica-{n + 1}", plan, history, ADDRESS, shared=shared)
+                for n in range(plan.replicas)
             ]
             await self._be_rough()
             await self._be_calm()
@@ -68,13 +73,31 @@ class World:
             await self._server.close()
             history.broken += self._disk.durable.broken
             path = self._disk.path
-            rows = None if path is None else filed(path)
+            file = None if path is None else filed(path)
             if path is not None:
                 history.broken += verify(path).findings
             history.truth = await self._read_log()
-            history.truth.filed = rows
+            self._compare(file)
         finally:
             self._disk.erase()
+
+    def _shared_views(self) -> MemoryProjection[int] | None:
+        if self._plan.views != "shared":
+            return None
+        return MemoryProjection[int](
+            aggregates_max=self._plan.aggregates_max, clock=sim_loop().clock("projection")
+        )
+
+    def _compare(self, file: File | None) -> None:
+        """Take what was committed as the truth of beds: from the file if there is one."""
+        truth, durable, beds = self._history.truth, self._disk.durable, set(self._plan.beds)
+        acts = durable.acts
+        if file is not None:
+            truth.filed = file.by_key()
+            self._history.broken += durable.misses(file.acts)
+            acts = [*file.acts, *(act for act in acts if durable.is_dead(act))]
+        position = {act.position: act for act in acts if act.key in beds}
+        truth.acts = [position[at] for at in sorted(position)]
 
     # --- the first age ------------------------------------------------------------------------
 
@@ -84,6 +107,9 @@ class World:
             if self._plan.stranger:
                 with on_host(STRANGER):
                     others.create_task(be_a_stranger(self._plan, self._history, ADDRESS))
+            if self._plan.beds:
+                with on_host(GARDENER):
+                    others.create_task(be_gardeners(self._plan, self._history, ADDRESS))
             async with asyncio.TaskGroup() as callers:
                 for number, requests in enumerate(self._plan.callers):
                     rng = sim_loop().stream(f"caller/{number}")
@@ -104,9 +130,9 @@ class World:
             if not self._is_promised(request):
                 return
             if rng.random() < plan.twice:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(self._try(request, rng))
-                    both.create_task(self._try(request, rng))
+                async with asyncio.TaskGroup() as together:
+                    for _ in range(plan.copies):
+                        together.create_task(self._try(request, rng))
                 call = None
             else:
                 call = await self._try(request, rng)

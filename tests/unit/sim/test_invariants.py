@@ -9,9 +9,10 @@ from landed.accounts.domain import Deposit, Kind, Movement, Transfer, account_ke
 from landed.commands import Conflicted, Done, How, Reject, Rejected, Unresolved
 from landed.commands.outcome import Applied
 from landed.ids import ClientId, EventId
-from landed.log import Batch, Event, FeedEntry, FeedKind
+from landed.log import Batch, Delete, DeleteLeg, Event, FeedEntry, FeedKind, Leg, Write
+from landed.sim.durable import Act
 from landed.sim.filed import as_filed
-from landed.sim.history import Call, Entry, History, Look, Request, Shipped
+from landed.sim.history import Call, Entry, History, Look, Request, Shipped, Tended
 from landed.sim.invariants import INVARIANTS, OF_A_SUBJECT
 from landed.sim.invariants.filed import the_file_holds_what_was_told
 from landed.sim.stranger import CLIENT
@@ -225,6 +226,34 @@ def test_a_file_that_lacks_what_the_engine_shows_or_what_was_told(history):
     assert {"the_file_holds_what_was_told"} == broken(history)
     del filed[KEY_A.packed]
     assert len(list(the_file_holds_what_was_told(history))) == 4  # what is shown, and three calls
+
+
+def tended(history, *parts, is_told=True):
+    """A write of a gardener on these aggregates, and the acts it left on them."""
+    event = Event.new(1, b"1", client_seq=1, event_id=ONE)
+    legs = tuple(Leg(each, (event,), None, True, True) for each in (KEY_A, KEY_B))
+    history.tended = [Tended(Write(CLIENT, legs), is_told)]
+    made = Batch(1, ClientId(CLIENT), None, 1, (event._replace(event_seq=1),))
+    history.truth.acts = [
+        Act(at, each, FeedKind.WRITTEN, 1, made, 1) for at, each in enumerate(parts, start=1)
+    ]
+
+
+def test_what_a_gardener_wrote_that_is_half_there_lost_or_doubled(history):
+    tended(history, KEY_A, KEY_B)
+    assert set() == broken(history)
+    tended(history, is_told=False)
+    assert set() == broken(history)
+    for parts in ((KEY_A,), (), (KEY_A, KEY_B, KEY_B)):
+        tended(history, *parts)
+        assert {"what_was_told_of_beds_is_kept"} == broken(history)
+
+
+def test_what_a_gardener_was_told_to_be_deleted_and_never_ended(history):
+    history.tended = [Tended(Delete(CLIENT, (DeleteLeg(KEY_A, None, True, True),)), is_told=True)]
+    assert {"what_was_told_of_beds_is_kept"} == broken(history)
+    history.truth.acts = [Act(1, KEY_A, FeedKind.DELETED, 1, None, 1)]
+    assert set() == broken(history)
 
 
 def test_a_write_that_reaches_the_engine_twice(history):

@@ -140,11 +140,12 @@ async def test_an_answer_that_is_not_flushed_is_noticed_at_once():
     disk = Disk("memory")
     lane, store = await opened(disk)
     asked = write(key(1), 1)
-    assert list(store.untrue(asked, Landed((1,))))
+    seen = store.see(asked)
+    assert list(store.untrue(asked, Landed((1,)), seen))
     assert isinstance(await ask(lane, asked), Landed)
-    assert not list(store.untrue(asked, Landed((1,))))
-    assert list(store.untrue(asked, SequenceTaken(key(1), 2, 1)))
-    assert not list(store.untrue(asked, SequenceTaken(key(1), 1, 1)))
+    assert not list(store.untrue(asked, Landed((1,)), seen))
+    assert list(store.untrue(asked, SequenceTaken(key(1), 2, 1), seen))
+    assert not list(store.untrue(asked, SequenceTaken(key(1), 1, 1), seen))
     await lane.close()
 
 

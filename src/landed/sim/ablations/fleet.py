@@ -71,6 +71,11 @@ def _two_replicas(seed: int) -> Plan:
     return draw(seed, replicas=2, engine="memory")
 
 
+def _on_a_file(seed: int) -> Plan:
+    """The same fleet, with its log in a file."""
+    return draw(seed, replicas=2, engine="sqlite")
+
+
 def _beside_a_stranger(seed: int) -> Plan:
     """Two callers with one request each on one account, lost answers, and a stranger beside them.
 
@@ -148,6 +153,11 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         if getattr(plan.dials, name) != calm:
             calmer: dict[str, Any] = {name: calm}
             yield replace(plan, dials=replace(plan.dials, **calmer))
+    for count in range(len(plan.beds)):
+        yield replace(plan, beds=plan.beds[:count])
+    if plan.beds and plan.acts_max > 1:
+        yield replace(plan, acts_max=plan.acts_max // 2)
+        yield replace(plan, acts_max=plan.acts_max - 1)
     if plan.replicas > 1:
         yield replace(plan, replicas=plan.replicas - 1)
     if plan.tries_max > 1:
@@ -168,6 +178,8 @@ _NOTHING: Final[dict[str, object]] = {
     "busy_retries": 0,
     "pipeline_depth": 1,
     "limits": Limits(),
+    "beds": (),
+    "views": "own",
 }
 """Parts of a plan, and their value in a world that has nothing of it."""
 
@@ -212,4 +224,5 @@ def _is_told(entry: Entry) -> bool:
 
 
 FLEET: Final = _ground("fleet", _two_replicas)
+FILE: Final = _ground("fleet on a file", _on_a_file)
 BESIDE: Final = _ground("beside a stranger", _beside_a_stranger)

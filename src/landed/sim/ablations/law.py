@@ -11,6 +11,7 @@ from landed.engines.lane import Lane
 from landed.engines.memory import MemoryStore
 from landed.engines.tail import AcceptedTail
 from landed.log import ANY, SequenceInFlight, SequenceTaken, VersionConflict
+from landed.sim.ablations.beds import BEDS
 from landed.sim.ablations.breaking import Ablation, Swap, Wing, ablation
 from landed.sim.ablations.fleet import FLEET
 
@@ -202,4 +203,5 @@ LAW: Final[tuple[Ablation, ...]] = (
     marks_not_raised,
     conflict_consumes_its_sequence,
     feed_steps_over_a_change,
+    *BEDS,
 )

@@ -31,6 +31,7 @@ from landed.sim.invariants.spoken import (
     the_subject_is_sound,
 )
 from landed.sim.invariants.taken import taken_is_said_behind_the_guard
+from landed.sim.invariants.tended import what_was_told_of_beds_is_kept
 from landed.sim.invariants.whole import a_transfer_lands_whole
 
 Invariant = Callable[[History], Iterator[str]]
@@ -51,6 +52,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     a_write_is_sent_at_most_once,
     taken_is_said_behind_the_guard,
     an_unguarded_writer_lands_once,
+    what_was_told_of_beds_is_kept,
     every_request_ends_in_calm,
 )
 """In the order in which a reader wants to hear of them: the first cause first."""

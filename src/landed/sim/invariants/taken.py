@@ -20,7 +20,7 @@ def taken_is_said_behind_the_guard(history: History) -> Iterator[str]:
             continue
         legs = entry.fields["legs"]
         assert isinstance(legs, tuple)
-        if any(guard is None for _, guard, _ in legs):
+        if any(guard is None or key not in history.truth.batches for key, guard, _ in legs):
             continue
         if not any(seq <= _highest(history, key, guard) for key, guard, seq in legs):
             yield f"call {entry.fields['call']} was told 'taken' for {legs}, whose guard was stale"
