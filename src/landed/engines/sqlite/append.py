@@ -172,7 +172,11 @@ class Appender:
         for staged in group:
             key = staged.key.packed
             row = heads.get(key) or owed.get(key)
-            place = self._place(staged, draft) if row is None else (row[0], *row[3:])
+            if row is None:
+                place = self._place(staged, draft)
+            else:
+                number, _, _, last_position, mark_client, mark = row
+                place = (number, last_position, mark_client, mark)
             if staged.batch is None:
                 self._end(staged, place, draft)
             else:

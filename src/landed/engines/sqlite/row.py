@@ -122,7 +122,7 @@ def head_of(row: Sequence[Any]) -> HeadRow:
             mark_client,
             mark,
         ) = _decode(state)
-        head = Head(
+        fields = (
             _LIVES[life],
             incarnation,
             version,
@@ -136,6 +136,7 @@ def head_of(row: Sequence[Any]) -> HeadRow:
         )
         if mark_client is not None:
             mark_client = mark_client or client
+        head = _new(Head, fields)
         made = (number, AggregateKey.from_packed(key), head, last_position, mark_client, mark)
         return _new(HeadRow, made)
     except _MALFORMED:

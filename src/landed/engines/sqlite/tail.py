@@ -18,6 +18,13 @@ TAIL_ENTRIES: Final = 256
 """Entries looked at, whatever the size of the log: some milliseconds. The rest is checked when it
 is read, and all of it by ``landed log verify``."""
 
+# An enumeration's members are looked up slowly, and constructors cost as much as what they make.
+_WRITTEN: Final = int(FeedKind.WRITTEN)
+_TRIMMED: Final = int(FeedKind.TRIMMED)
+_LIVE: Final = Life.LIVE
+_DELETED: Final = Life.DELETED
+_new = tuple.__new__
+
 FindMark = Callable[[int, bytes], int]
 """A pair's mark in the table of marks, by the aggregate's number and the client."""
 
@@ -53,37 +60,41 @@ def after(row: HeadRow, entry: Entry, find_mark: FindMark) -> HeadRow:
 
     What the law decided when the entry was written is not decided again, it stands in the entry.
     """
-    head = row.head
-    if entry.incarnation < head.incarnation:
-        return row  # the row is of a later life, whose entries are still to come
-    floor, version, life = head.floor, head.version, Life.LIVE
-    _, _, _, last_position, client, mark = row
-    if entry.kind == FeedKind.WRITTEN:
-        version = entry.version
-        if entry.incarnation > head.incarnation:
-            floor = version
-        last_position = entry.position
-        if entry.max_seq:
-            if client != entry.client:
-                client, mark = entry.client, find_mark(row.number, entry.client)
-            mark = max(mark, entry.max_seq)
-    elif entry.kind == FeedKind.TRIMMED:
-        floor = entry.version
-    else:
-        version, life = entry.version, Life.DELETED
-    made = Head(
-        life,
-        entry.incarnation,
-        version,
-        entry.event_seq,
-        floor,
-        bool(entry.flags & ALLOW_RECREATE),
-        bool(entry.flags & ALLOW_CONTINUATION),
-        entry.server_ms,
-        ClientId(id_of(entry.client)),
-        None if entry.user is None else UserId(id_of(entry.user)),
+    number, key, head, last_position, client, mark = row
+    _, before, version, _, floor, _, _, _, _, _ = head
+    # Whole and at once: as many as a kill leaves are told before a log is open.
+    position, _, kind, flags, incarnation, at, event_seq, _, _, writer, user, ms, _, seq, _, _ = (
+        entry
     )
-    return HeadRow(row.number, row.key, made, last_position, client, mark)
+    if incarnation < before:
+        return row  # the row is of a later life, whose entries are still to come
+    life = _LIVE
+    if kind == _WRITTEN:
+        version = at
+        if incarnation > before:
+            floor = version
+        last_position = position
+        if seq:
+            if client != writer:
+                client, mark = writer, find_mark(number, writer)
+            mark = max(mark, seq)
+    elif kind == _TRIMMED:
+        floor = at
+    else:
+        version, life = at, _DELETED
+    made = (
+        life,
+        incarnation,
+        version,
+        event_seq,
+        floor,
+        bool(flags & ALLOW_RECREATE),
+        bool(flags & ALLOW_CONTINUATION),
+        ms,
+        ClientId(id_of(writer)),
+        None if user is None else UserId(id_of(user)),
+    )
+    return _new(HeadRow, (number, key, _new(Head, made), last_position, client, mark))
 
 
 def check_tail(connection: sqlite3.Connection, owed: Mapping[bytes, HeadRow]) -> tuple[int, int]:
