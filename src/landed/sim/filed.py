@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import msgspec
+from msgspec import msgpack
 
 from landed.ids import AggregateKey, ClientId, EventId, UserId
 from landed.log import Batch, Event, FeedKind
 from landed.sim.durable import Act
 
-_ENTRIES: Final = (
-    "SELECT position, key, kind, entries.incarnation, entries.version, client, user, server_ms, body "
-    "FROM entries JOIN aggregates ON aggregates.number = entries.aggregate ORDER BY position"
-)
+_KEYS: Final = "SELECT number, key FROM aggregates"
+_PACKS: Final = "SELECT position, entries, bodies FROM packs ORDER BY position"
+_CHECK_BYTES: Final = 4
 
 
 class Filed(NamedTuple):
@@ -44,29 +44,29 @@ class File(NamedTuple):
 
 
 def filed(path: Path) -> File:
-    """Read every entry of a closed log."""
+    """Read every entry of a closed log, as the comments of its tables say (``schema.py``)."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        return File(tuple([_act(*row) for row in connection.execute(_ENTRIES)]))
+        keys: dict[int, bytes] = dict(connection.execute(_KEYS))
+        packs = connection.execute(_PACKS)
+        return File(tuple([act for pack in packs for act in _acts(keys, *pack)]))
 
 
-def _act(
-    position: int,
-    key: bytes,
-    kind: int,
-    incarnation: int,
-    version: int,
-    client: bytes,
-    user: bytes | None,
-    server_ms: int,
-    body: bytes | None,
-) -> Act:
-    batch = None
-    if kind == FeedKind.WRITTEN:
-        events = tuple([_event(told) for told in msgspec.msgpack.decode(body or b"")])
-        user_id = None if user is None else UserId(UUID(bytes=user))
-        batch = Batch(version, ClientId(UUID(bytes=client)), user_id, server_ms, events)
-    packed = AggregateKey.from_packed(key)
-    return Act(position, packed, FeedKind(kind), incarnation, batch, version)
+def _acts(keys: dict[int, bytes], first: int, entries: bytes, bodies: bytes) -> Iterator[Act]:
+    """Take a pack apart: what entries have in common, each entry, and one payload after another."""
+    first_ms, names, rows = msgpack.decode(entries[:-_CHECK_BYTES])
+    at = 0
+    for row in rows:
+        distance, aggregate, kind, _, incarnation, version, _, _, _, client, user, ms, *_ = row
+        size = row[14]
+        batch = None
+        if kind == FeedKind.WRITTEN:
+            events = tuple([_event(told) for told in msgpack.decode(bodies[at : at + size])])
+            user_id = None if user is None else UserId(UUID(bytes=names[user]))
+            client_id = ClientId(UUID(bytes=names[client]))
+            batch = Batch(version, client_id, user_id, first_ms + ms, events)
+        at += size
+        key = AggregateKey.from_packed(keys[aggregate])
+        yield Act(first + distance, key, FeedKind(kind), incarnation, batch, version)
 
 
 def _event(told: list[Any]) -> Event:
