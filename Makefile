@@ -30,7 +30,7 @@ test: setup check ## Everything that must hold, in under ten minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'not long'
 
 long: setup ## The same promises at large counts: seeds, kills, rows
-	LANDED_TEST_AFRESH=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q --timeout 3600
+	LANDED_TEST_AFRESH=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q --timeout 3600 -o faulthandler_timeout=3500
 
 check: setup ## Format, lint, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +37,18 @@ def _needs_real_loop(item: pytest.Function) -> bool:
     return is_marked or any(item.path.is_relative_to(room) for room in _REAL_ROOMS)
 
 
+def _patience_s(config: pytest.Config) -> float:
+    """A little less than pytest-timeout has: it ends the whole worker, and this one test."""
+    told = config.getoption("timeout") or config.getini("timeout")
+    return 0.9 * float(told or math.inf)
+
+
+async def _bounded(test: Coroutine[Any, Any, None], within_s: float) -> None:
+    """A test that waits for ever fails where it waits, and what it started is ended as it would be."""
+    async with asyncio.timeout(within_s):
+        await test
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
@@ -42,7 +56,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = pyfuncitem._fixtureinfo.argnames
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     if _needs_real_loop(pyfuncitem):
-        asyncio.run(test)
+        asyncio.run(_bounded(test, _patience_s(pyfuncitem.config)))
     else:
         sim.run(test)
     return True

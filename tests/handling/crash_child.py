@@ -34,7 +34,7 @@ def killed_at(point: str, db: LedgerDb, far: FarSide, contract: Contract) -> int
     process.join(30)
     if process.is_alive():
         process.kill()
-        process.join()
+        process.join(30)
         raise AssertionError(f"{point} was never passed")
     return process.exitcode
 

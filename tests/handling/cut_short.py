@@ -42,7 +42,7 @@ def cut_short(act: Act, url: str, *arguments: object, at: int | str) -> bool:
     process.join(60)
     if process.is_alive():
         process.kill()
-        process.join()
+        process.join(30)
         raise AssertionError("it did not come to an end")
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode != 0

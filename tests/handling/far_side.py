@@ -182,5 +182,5 @@ def far_side(**settings: Any) -> Iterator[FarSide]:
     finally:
         far.gate.set()
         server.shutdown()
-        thread.join()
+        thread.join(30)
         server.server_close()

@@ -23,7 +23,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from tests.lines import kill_with_children
+
 NOBODY = 65534
+STATEMENT_S = 60
+"""Far more than any statement of ours takes; one that waits so long waits for ever."""
 _MEMORY = Path("/dev/shm")
 _SETTINGS = {
     "listen_addresses": "",
@@ -38,7 +42,10 @@ _SETTINGS = {
 _WATCH = """
 "$@" & server=$!
 read -r _ || true
-kill -INT "$server" 2>/dev/null; wait "$server"
+kill -INT "$server" 2>/dev/null
+(sleep 20; kill -QUIT "$server" 2>/dev/null) & late=$!  # a session that was stopped keeps it waiting
+wait "$server"
+kill "$late" 2>/dev/null
 rm -rf "$LANDED_CLUSTER"
 """
 
@@ -72,9 +79,18 @@ class Cluster:
         self.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def execute(self, statement: sql.Composable | str) -> None:
+        """Run one as the superuser. DROP DATABASE, for one, waits until every session has seen it."""
         if self._admin is None or self._admin.closed:
-            self._admin = psycopg.connect(self.conninfo(), autocommit=True)
-        self._admin.execute(statement)
+            bound = f"-c statement_timeout={STATEMENT_S}s"
+            self._admin = psycopg.connect(self.conninfo(), autocommit=True, options=bound)
+        try:
+            self._admin.execute(statement)
+        except psycopg.errors.QueryCanceled as e:
+            asked = "SELECT pid, state, wait_event, left(query, 80) FROM pg_stat_activity"
+            sessions = self._admin.execute(asked).fetchall()
+            raise AssertionError(
+                f"not done within {STATEMENT_S} s: {statement!r}; these sessions are there: {sessions}"
+            ) from e
 
     def close(self) -> None:
         if self._admin is not None:
@@ -130,10 +146,20 @@ def cluster(folder: Path | None = None) -> Iterator[Cluster]:
         running.close()
     finally:
         if watcher is not None:
-            assert watcher.stdin is not None
-            watcher.stdin.close()
-            watcher.wait(30)
+            end(watcher)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def end(watcher: subprocess.Popen[bytes]) -> None:
+    """Let a watching shell end its server; what is not gone by then is killed, and the test fails."""
+    assert watcher.stdin is not None
+    watcher.stdin.close()
+    try:
+        watcher.wait(30)
+    except subprocess.TimeoutExpired:
+        kill_with_children(watcher)
+        watcher.wait(30)
+        raise
 
 
 def _roomy() -> str | None:
@@ -165,6 +191,7 @@ def _run(arguments: list[str | Path], **options: Any) -> None:
         check=False,
         capture_output=True,
         text=True,
+        timeout=180,
         **options,
     )
     if done.returncode != 0:
@@ -180,6 +207,7 @@ def _wait_until_ready(
         ready = subprocess.run(
             [str(programs / "pg_isready"), "-q", "-h", str(home), "-U", "postgres", "-t", "1"],
             env=environment,
+            timeout=30,
             check=False,
         )
         if ready.returncode == 0:

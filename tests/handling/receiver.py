@@ -22,6 +22,7 @@ from landed.deliveries.event import IdentityRule
 from landed.records.session import Books
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.doors import door, plain_ledger
+from tests.lines import kill_with_children, next_line
 
 
 @contextmanager
@@ -38,7 +39,11 @@ def receivers() -> Iterator[Receivers]:
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            kill_with_children(process)
+            raise
         assert process.stdout is not None
         process.stdout.close()
 
@@ -67,7 +72,7 @@ class Receivers:
         request = {"url": url, "events": events, "at_once": at_once, "kill": kill}
         self._process.stdin.write(json.dumps([request] * processes) + "\n")
         self._process.stdin.flush()
-        answer: list[dict[str, Any]] = json.loads(self._process.stdout.readline())
+        answer: list[dict[str, Any]] = json.loads(next_line(self._process))
         return answer
 
 

@@ -230,6 +230,7 @@ def test_a_row_grows_by_ten_exactly_once_though_the_process_is_killed(
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
+            timeout=60,
             check=False,
         )
         assert child.returncode == -9, child.stderr

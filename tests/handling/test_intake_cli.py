@@ -27,6 +27,7 @@ from landed.records.tables import quarantine as quarantined
 from tests.handling import lives
 from tests.handling.conftest import LEDGER, LedgerDb
 from tests.handling.doors import SECRET, TYPE, sign
+from tests.lines import next_line
 
 pytestmark = pytest.mark.real_loop
 
@@ -419,7 +420,7 @@ def test_a_receiving_process_says_where_and_ends_cleanly(cli: Cli, tmp_path: Pat
     )
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()
+        line = next_line(process)
         found = re.fullmatch(r"landed receive: listening on (http://127\.0\.0\.1:\d+)\n", line)
         assert found, line
         delivery = json.loads(stored("i1"))
@@ -433,7 +434,7 @@ def test_a_receiving_process_says_where_and_ends_cleanly(cli: Cli, tmp_path: Pat
         _, err = process.communicate(timeout=30)
     finally:
         process.kill()
-        process.wait()
+        process.wait(30)
     assert [answer.headers["landed-disposition"] for answer in answers] == ["accepted", "duplicate"]
     assert unsigned.status_code == 400
     assert process.returncode == 0, err

@@ -584,6 +584,7 @@ def test_the_wrong_payload_is_a_type_error_and_the_right_one_is_not(tmp_path: Pa
         [sys.executable, "-m", "mypy", "--no-error-summary", str(file)],
         capture_output=True,
         text=True,
+        timeout=200,
         check=False,
         cwd=Path(__file__).parents[2],  # strict, and what was checked before need not be again
         env={**os.environ, "MYPYPATH": "src"},

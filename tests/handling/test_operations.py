@@ -35,6 +35,7 @@ from tests.handling import lives
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.stories.billing import billing
 from tests.handling.stories.test_essential import bank, bus
+from tests.lines import next_line
 
 __all__ = ["bank", "bus"]  # fixtures
 
@@ -225,7 +226,7 @@ def test_a_worker_that_is_stopped_with_twenty_open_sends_sends_none_of_them_agai
         killed_in_the_end(worker),
     ):
         assert worker.stdout is not None
-        assert worker.stdout.readline().startswith("landed work: working")
+        assert next_line(worker).startswith("landed work: working")
         ids = ledger_db.transact(
             lambda conn: [
                 records.request(

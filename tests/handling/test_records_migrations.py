@@ -15,6 +15,7 @@ from landed.records import meta, migrations
 from landed.records.session import Books, open_engine
 from landed.records.tables import PREFIX, metadata, quarantine
 from landed.records.tables import migrations as steps
+from tests.lines import next_line
 
 BOOKS = Books("tests", b"a key")
 
@@ -119,7 +120,7 @@ def test_processes_that_start_together_all_become_ready_without_a_line_of_error(
         for seed in range(4)
     ]
     for process in processes:
-        assert process.stdout.readline() == "ready\n"
+        assert next_line(process) == "ready\n"
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()

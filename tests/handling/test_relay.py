@@ -357,7 +357,7 @@ def committing_at_random(made: Shop, writers: int, rows: int, keys: int) -> dict
     while any(thread.is_alive() for thread in threads):
         pump(*agents)
     for thread in threads:
-        thread.join()
+        thread.join(30)
     pump(*agents)
     assert failures == []
     made.reached = bus.reached  # type: ignore[attr-defined]

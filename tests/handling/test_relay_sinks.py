@@ -285,7 +285,7 @@ def nats_server(folder: Path) -> Iterator[str]:
         yield f"nats://127.0.0.1:{port}"
     finally:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=30)
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def test_a_crash_is_raised_where_it_was_asked_for():
 
 def test_a_kill_is_a_kill():
     code = "from landed.testing import crash_at; crash_at('KP-1')('kp', {'point': 'KP-1'})"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == -9
 
 
 def test_broken_invariants_are_told_in_words(ledger_db):

@@ -309,6 +309,7 @@ def test_the_plugin_is_installed_and_costs_an_unused_run_nothing(pytester: pytes
         cwd=pytester.path,
         capture_output=True,
         text=True,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -33,6 +33,7 @@ from landed.workers.keeper import Keeper
 from landed.workers.worker import Worker, agents_of, chosen, lane_of
 from tests.handling import lives, works
 from tests.handling.far_side import far_side
+from tests.lines import next_line
 
 
 class Counting:
@@ -472,7 +473,7 @@ def test_landed_work_works_until_sigterm_and_leaves_with_0(ledger_db, tmp_path):
 
     worker = landed("work", "shop_app:ledger", folder=tmp_path, url=ledger_db.url)
     try:
-        assert worker.stdout.readline() == "landed work: working for tests\n"
+        assert next_line(worker) == "landed work: working for tests\n"
         intent = lives.intent("k1", contract=_contract_of_app())
         effect_id = ledger_db.transact(
             lambda conn: effects.request(conn, ledger_db.books, intent).effect_id
@@ -487,7 +488,7 @@ def test_landed_work_works_until_sigterm_and_leaves_with_0(ledger_db, tmp_path):
         assert "worker.stopped" in worker.stderr.read()
     finally:
         worker.kill()
-        worker.communicate()
+        worker.communicate(timeout=30)
 
 
 @pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)

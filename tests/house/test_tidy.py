@@ -58,7 +58,7 @@ def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def tracked() -> list[Path]:
     listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     ).stdout.split("\n")
     files = [ROOT / name for name in listed if name]
     if not files:
@@ -94,7 +94,9 @@ def test_the_law_needs_no_extra() -> None:
         "    await log.close()\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert "" == done.stderr
     assert 0 == done.returncode
 
@@ -103,7 +105,12 @@ def test_the_readme_s_code_runs(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert "" == done.stderr
     assert ["fresh", "original"] == re.findall(r"How\.\w+: '(\w+)'", done.stdout)

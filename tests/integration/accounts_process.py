@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.integration.process import READY_S, Serving
+from tests.lines import next_line
 
 CLIENT_ID = "0d9e9cd1-0000-4000-8000-000000000001"
 
@@ -31,7 +32,7 @@ class Process:
             env={**os.environ, **environment},
         )
         assert self.process.stdout is not None
-        self.line = self.process.stdout.readline().rstrip("\n")
+        self.line = next_line(self.process).rstrip("\n")
         if not self.line.startswith(ready):
             self.process.kill()
             self.process.communicate(timeout=READY_S)

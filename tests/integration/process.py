@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from tests.lines import next_line
+
 READY_S = 20.0
 """Far more than a start takes; a test that waits so long has failed."""
 
@@ -35,7 +37,7 @@ class Serving:
             env={**os.environ, **(environment or {})},
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line = next_line(self.process)
         if not line.startswith("landed: listening on 127.0.0.1:"):
             self.process.kill()
             self.process.communicate(timeout=READY_S)
@@ -43,7 +45,7 @@ class Serving:
         self.port = int(line.rpartition(":")[2])
         self.admin = 0
         if "--admin" in flags:
-            line = self.process.stdout.readline()
+            line = next_line(self.process)
             assert line.startswith("landed: metrics on http://127.0.0.1:")
             self.admin = int(line.rpartition(":")[2].partition("/")[0])
 

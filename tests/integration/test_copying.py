@@ -187,7 +187,9 @@ def test_a_copy_that_is_killed_goes_on_and_is_no_log_before(kinds, new_log, caps
     reached = []
     for steps in (4, 22, 14, 24):
         arguments = [sys.executable, "-m", "tests.integration.copy_child", str(steps)]
-        done = subprocess.run([*arguments, source, target], capture_output=True, check=False)
+        done = subprocess.run(
+            [*arguments, source, target], capture_output=True, timeout=60, check=False
+        )
         assert done.returncode == -signal.SIGKILL, done.stderr
         if kinds[1] == "sqlite":
             assert not path_of(target).exists()
@@ -234,7 +236,7 @@ def test_what_dies_in_the_source_between_two_attempts_is_dead_in_the_copy(new_lo
     source, target = new_log("postgres"), new_log("sqlite")
     asyncio.run(filled(source))
     arguments = [sys.executable, "-m", "tests.integration.copy_child", "12", source, target]
-    assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(arguments, timeout=60, check=False).returncode == -signal.SIGKILL
 
     async def go_on() -> None:
         trial = await opened(source)
@@ -287,7 +289,7 @@ def test_nothing_is_copied_over_a_log_or_into_the_copy_of_another(new_log, capsy
         assert code == 2
         assert "nothing is copied over a log" in err
     arguments = [sys.executable, "-m", "tests.integration.copy_child", "3", one, here]
-    assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run(arguments, timeout=60, check=False).returncode == -signal.SIGKILL
     code, _, err = copy(capsys, two, here)
     assert code == 2
     assert "the unfinished copy of another log" in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -102,8 +103,9 @@ def _change(admin: psycopg.Connection[Any], statement: sql.Composed) -> None:
     before = admin.execute("SELECT pg_conf_load_time()").fetchone()
     admin.execute(statement)
     admin.execute("SELECT pg_reload_conf()")
+    end = time.monotonic() + 20
     while admin.execute("SELECT pg_conf_load_time()").fetchone() == before:
-        pass
+        assert time.monotonic() < end, "the server did not load its settings again"
 
 
 @contextmanager
@@ -122,10 +124,11 @@ def absent_standby(place: Place) -> Iterator[None]:
         ThreadPoolExecutor(1) as thread,
     ):
         pid = committing.info.backend_pid
-        counts = False
+        counts, end = False, time.monotonic() + 60
         for _ in range(1_000):
             commit = thread.submit(committing.execute, probe)
             while not commit.done() and not counts:
+                assert time.monotonic() < end, "the probe neither came through nor waited"
                 row = admin.execute(is_waiting, (pid,)).fetchone()
                 counts = row is not None and bool(row[0])
             if counts:

@@ -178,6 +178,7 @@ def dump(source: Cluster, url: str, target: Cluster) -> str:
         [programs / "pg_dump", "-n", schema],
         env={**at, "PGHOST": str(source.sockets)},
         check=True,
+        timeout=60,
         capture_output=True,
     ).stdout
     subprocess.run(
@@ -185,6 +186,7 @@ def dump(source: Cluster, url: str, target: Cluster) -> str:
         env={**at, "PGHOST": str(target.sockets)},
         input=sql,
         check=True,
+        timeout=60,
         capture_output=True,
     )
     return url.replace(str(source.sockets), str(target.sockets))

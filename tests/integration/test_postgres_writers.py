@@ -20,6 +20,7 @@ from landed.engines.postgres import PostgresEngine, open_postgres
 from landed.limits import Limits
 from landed.log import FeedKind, FeedPage, FeedRead, Page, Read
 from tests.integration.postgres_writers import key
+from tests.lines import next_line
 from tests.logs_on_postgres import Place, dsn, look_into
 
 PROCESSES = 3
@@ -43,7 +44,7 @@ class Writers:
     @staticmethod
     def _told(process: subprocess.Popen[str]) -> Answers:
         assert process.stdout is not None
-        line = process.stdout.readline()
+        line = next_line(process)
         assert line, f"a writer died: {process.poll()}"
         answers: Answers = json.loads(line)
         return answers
@@ -65,7 +66,7 @@ def writers(url: str) -> Iterator[Writers]:
     try:
         for process in processes:
             assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+            assert next_line(process) == "ready\n"
         yield Writers(processes)
     finally:
         for process in processes:

@@ -91,7 +91,7 @@ def test_a_story_does_not_depend_on_the_hash_seed():
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": here}
         done = subprocess.run(
             [sys.executable, "-c", program],
-            env=environment, capture_output=True, text=True, check=True,
+            env=environment, capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
         printed.add(done.stdout)
     assert len(printed) == 1

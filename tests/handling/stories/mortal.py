@@ -47,10 +47,10 @@ def killed(
     process.join(60)
     if process.is_alive():
         process.kill()
-        process.join()
+        process.join(30)
     assert process.exitcode == -9, f"{point} was never passed"
     try:
-        return reader.recv() == 202
+        return reader.poll(30) and reader.recv() == 202
     except EOFError:
         return False
     finally:
@@ -103,7 +103,7 @@ def asleep(
         assert process.exitcode == 0
     finally:
         process.kill()
-        process.join()
+        process.join(30)
 
 
 def _sleeper(point: str, dialect: str, url: str, port: int, bus: str, terms: int | None) -> None:

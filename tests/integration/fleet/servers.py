@@ -176,9 +176,7 @@ class Server:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             self._signal(signal.SIGCONT, watcher)
-            assert watcher.stdin is not None
-            watcher.stdin.close()
-            watcher.wait(READY_S)
+            postgres.end(watcher)
 
     def _processes(self, watcher: subprocess.Popen[bytes] | None = None) -> list[psutil.Process]:
         """The server itself first, then its children."""

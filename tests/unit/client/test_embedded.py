@@ -177,7 +177,7 @@ async def test_another_event_loop_is_refused_instead_of_kept_waiting(monkeypatch
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
-    thread.join()
+    thread.join(30)
     assert told == ["this log belongs to another event loop; open one a loop"]
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(ConfigurationError, match="parent process"):

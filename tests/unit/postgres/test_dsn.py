@@ -75,6 +75,8 @@ def test_without_the_driver_the_extra_is_named() -> None:
         "try:\n    import landed.projections.postgres\n"
         "except ConfigurationError as e:\n    print(e)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert "pip install 'landed[postgres]'" in ran.stdout
     assert ran.stderr == ""

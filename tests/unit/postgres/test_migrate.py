@@ -15,6 +15,7 @@ from landed.postgres import migrate as room
 from landed.postgres.checks import Server, check, look, open_connection
 from landed.postgres.dsn import parse_dsn
 from landed.postgres.migrate import Step, migrate
+from tests.lines import next_line
 
 STEPS = (Step(1, "CREATE TABLE one (i int)"), Step(2, "CREATE TABLE two (i int)"))
 ROOT = Path(__file__).parents[3]
@@ -37,7 +38,9 @@ def test_four_processes_that_boot_together_make_the_tables_once(postgres_url: st
             )
             for seed in (1, 2, 3, 4)
         ]
-        keys = {replica.stdout.readline() for replica in replicas}
+        for replica in replicas:
+            stack.callback(replica.kill)  # before the end of the block waits for it
+        keys = {next_line(replica) for replica in replicas}
         assert len(keys) == 1, "a lock whose key differs excludes nobody"
         with psycopg.connect(parse_dsn(postgres_url).conninfo, autocommit=True) as admin:
             for _ in range(10):
@@ -46,7 +49,7 @@ def test_four_processes_that_boot_together_make_the_tables_once(postgres_url: st
                 for replica in replicas:
                     replica.stdin.write(postgres_url + "\n")
                     replica.stdin.flush()
-                said = sorted(replica.stdout.readline().split() for replica in replicas)
+                said = sorted(next_line(replica).split() for replica in replicas)
                 assert said == [["1", "done"], ["done"], ["done"], ["done"]]
                 applied = admin.execute("SELECT part, number FROM landed_schema ORDER BY 1")
                 assert applied.fetchall() == [("projection", 1), ("slow", 1)]

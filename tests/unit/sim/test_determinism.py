@@ -89,7 +89,7 @@ def test_the_digest_does_not_depend_on_the_hash_seed():
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": here}
         done = subprocess.run(
             [sys.executable, "-c", program],
-            env=environment, capture_output=True, text=True, check=True,
+            env=environment, capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
         printed.add(done.stdout.strip())
     assert printed == {" ".join(digest(seed) for seed in range(6))}

@@ -32,7 +32,7 @@ def connections(log: LogFile) -> list[sqlite3.Connection]:
 def test_every_connection_flushes_fully_those_of_a_grown_pool_too(path: Path) -> None:
     with opened(path) as log:
         log.write(key(1), 1)
-        together = threading.Barrier(4)
+        together = threading.Barrier(4, timeout=30)
 
         def read(_: int) -> None:
             log.store._reading(lambda _connection: together.wait())
@@ -78,7 +78,7 @@ def test_a_writer_waits_for_a_foreign_program_and_then_writes(path: Path) -> Non
                 pass  # judged; the commit begins
             assert not writing.done()
             foreign.execute("COMMIT")
-            writing.result()
+            writing.result(30)
         assert [1] == log.versions(key(1))
 
 
@@ -165,7 +165,7 @@ def test_two_processes_that_write_as_fast_as_they_can_queue_for_each_other(path:
         for seq in range(1, 101):
             log.write(key(seq % 7), seq)
             assert log.page(key(seq % 7)).batches[-1].events[0].client_seq == seq
-        other.join()
+        other.join(60)
         assert other.exitcode == 0
 
 
@@ -199,5 +199,5 @@ def test_a_lookup_never_goes_back_while_heads_move_from_memory_into_the_file(
         with ThreadPoolExecutor(3) as pool:
             writing = pool.submit(write)
             looks = [pool.submit(read), pool.submit(read)]
-            writing.result()
-            assert all(look.result() for look in looks)
+            writing.result(60)
+            assert all(look.result(60) for look in looks)

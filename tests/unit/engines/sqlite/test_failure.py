@@ -82,6 +82,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
     mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)],
         capture_output=True,
+        timeout=30,
         check=False,
     )
     if mount.returncode:
@@ -89,7 +90,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", str(folder)], timeout=30, check=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
@@ -140,6 +141,7 @@ def test_an_error_at_commit_is_not_called_a_refusal(path: Path) -> None:
         [sys.executable, "-c", WRITE_UNTIL_IT_FAILS, str(path)],
         capture_output=True,
         text=True,
+        timeout=60,
         check=True,
     )
     seq, is_known, kind = child.stdout.split()

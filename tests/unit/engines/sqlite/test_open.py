@@ -230,7 +230,7 @@ def test_another_process_is_told_who_has_it_and_takes_over_when_that_one_is_kill
         assert next_line(owner) == b"open\n"
         assert f"in use by pid {owner.pid}:" in refusal(path, StorageInUseError)
         owner.kill()
-        owner.wait()
+        owner.wait(30)
         assert f"{owner.pid}" in path.with_name("log.db.lock").read_text()
         with opened(path) as log:
             log.write(key(1), 1)
