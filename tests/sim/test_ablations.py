@@ -21,6 +21,8 @@ from landed.sim.ablations.loops import pool_sends_again
 from landed.sim.ablations.recorded import SEEDS
 from landed.sim.ablations.table import ABLATIONS
 
+STORIES = Path(__file__).parents[2] / "docs" / "reference" / "ablations"
+
 each = pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
 pytestmark = pytest.mark.real_loop  # worlds bring a loop of their own
 
@@ -83,7 +85,20 @@ def test_the_table_and_the_stories_are_printed_and_saved(monkeypatch, capsys, tm
     assert break_rules(save=tmp_path, as_json=True) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["caught_by"], row["seed"], row["sentence"]) == ("that", 0, "this is wrong")
-    assert (tmp_path / "01-that.txt").read_text().splitlines()[-1] == "a story of that"
+    assert (tmp_path / "that.txt").read_text().splitlines()[-1] == "a story of that"
+
+
+def test_every_saved_story_is_of_a_rule_of_the_table_as_it_stands_there():
+    by_name = {ablation.name: ablation for ablation in ABLATIONS}
+    saved = sorted(STORIES.glob("*.txt"))
+    assert len(saved) >= 10
+    for path in saved:
+        lines = path.read_text().splitlines()
+        ablation = by_name[path.stem]
+        assert lines[0] == f"rule: {ablation.rule} ({ablation.source})"
+        assert lines[1] == f"broken: {ablation.patch}"
+        assert f"wrong: {ablation.caught_by.replace('_', ' ')}" in lines
+        assert len(lines) < 40
 
 
 def test_a_story_is_short_and_tells_what_is_wrong():

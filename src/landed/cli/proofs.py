@@ -31,7 +31,7 @@ def break_rules(*, save: Path | None, as_json: bool) -> int:
         if not as_json:
             _print(number, one)
         if save is not None and one.seed is not None:
-            _save(save, number, one)
+            _save(save, one)
     took_s = time.perf_counter() - began
     escaped = [one for one in caught if one.seed is None]
     if as_json:
@@ -68,12 +68,13 @@ def _print(number: int, caught: Caught) -> None:
     typer.echo(f"    caught: {invariant}; {ablation.ground.name}, world {caught.worlds}")
 
 
-def _save(folder: Path, number: int, caught: Caught) -> None:
+def _save(folder: Path, caught: Caught) -> None:
+    """Under a name of its own, whatever stands before it in the table."""
     from landed.sim.ablations.hunting import story
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{number:02}-{caught.ablation.name}.txt"
+        path = folder / f"{caught.ablation.name}.txt"
         path.write_text("\n".join(story(caught)) + "\n")
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from None

@@ -78,14 +78,22 @@ async def _tend(
             tended = Tended(request)
             history.tended.append(tended)
             async with asyncio.TaskGroup() as both:
-                both.create_task(_act(log, tended, kept, max(0.001, _ANSWER_S * rng.random())))
+                timeout_s = max(0.001, _ANSWER_S * rng.random())
+                both.create_task(_act(log, history, tended, kept, timeout_s))
                 if rng.random() < _LOOKS_ON:
                     both.create_task(_look_on(pool, plan, _keys_of(request), rng))
     finally:
         await pool.close()
 
 
-async def _act(log: WatchedLog, tended: Tended, kept: _Kept, timeout_s: float) -> None:
+async def _act(
+    log: WatchedLog, history: History, tended: Tended, kept: _Kept, timeout_s: float
+) -> None:
+    if not isinstance(tended.request, Write):  # which the log notes
+        names = " and ".join(history.names[key] for key in _keys_of(tended.request))
+        keep_from = tended.request.keep_from if isinstance(tended.request, Trim) else 0
+        what = "garden.trim" if keep_from else "garden.delete"
+        history.note(HOST, what, keys=names, keep_from=keep_from)
     try:
         match tended.request:
             case Write() as write:
@@ -97,9 +105,12 @@ async def _act(log: WatchedLog, tended: Tended, kept: _Kept, timeout_s: float) -
                 await log.trim(trim, timeout_s=timeout_s)
             case Delete() as delete:
                 await log.delete(delete, timeout_s=timeout_s)
-    except LandedError:
-        return
-    tended.is_told = True
+    except LandedError as error:
+        answer = type(error).__name__.removesuffix("Error")
+    else:
+        answer, tended.is_told = "done", True
+    if not isinstance(tended.request, Write):
+        history.note(HOST, "garden.told", answer=answer)
 
 
 def _keys_of(request: Write | Trim | Delete) -> list[AggregateKey]:

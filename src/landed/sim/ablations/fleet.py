@@ -23,6 +23,7 @@ _WORLDS_MAX: Final = 200
 _LAST_PICK: Final = 20
 """Seeds of the smallest world among which the shortest story is picked."""
 _LINES_MAX: Final = 20
+_ACTS_MAX: Final = 6
 
 Draw = Callable[[int], Plan]
 
@@ -34,6 +35,9 @@ _TOLD: Final = frozenset(
         "log.wrote",
         "log.asked_owner",
         "caller.unheard",
+        "garden.trim",
+        "garden.delete",
+        "garden.told",
         "replica.killed",
         "server.crashed",
         "server.started",
@@ -216,7 +220,10 @@ def _log_of(finding: Finding) -> list[str]:
     """What the log held of the requests that the story is about."""
     requests = [request for callers in finding.plan.callers for request in callers]
     ids = {str(request.event_id)[:8] for request in requests}
-    return [line for line in tell_log(finding.history) if any(one in line for one in ids)]
+    lines = [line for line in tell_log(finding.history) if any(one in line for one in ids)]
+    acts, names = finding.history.truth.acts, finding.history.names
+    changes = [f"{names[act.key]} {act.kind.name.lower()} {act.version}" for act in acts]
+    return [*lines, *changes[-_ACTS_MAX:]]
 
 
 def _is_told(entry: Entry) -> bool:
