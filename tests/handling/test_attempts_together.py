@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from landed.effects.answer import Ambiguous
 from landed.effects.order import OrderPolicy
 from landed.effects.state import State
 from landed.errors import StorageError
-from landed.records import attempts, effects, invariants
+from landed.records import attempts, effects, invariants, outbox
 from landed.records.tables import attempts as attempt_rows
 from landed.records.tables import effects as effect_rows
 from landed.records.tables import schedule as schedule_rows
@@ -215,3 +215,29 @@ async def test_a_worker_killed_with_a_batch_in_hand_loses_none_of_it(ledger_db, 
                 assert invariants.check(conn, ledger_db.books) == []
                 open_ = select(attempt_rows).where(attempt_rows.c.ended_at.is_(None))
                 assert conn.execute(open_).all() == []
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_row_that_may_not_be_written_is_an_error_of_the_database_wherever_it_stands(
+    ledger_db, at
+):
+    taken = "m0"
+    message = lambda name: outbox.Message(  # noqa: E731
+        kind="event",
+        destination="d",
+        message_id=name,
+        cause_kind="local",
+        cause_id=None,
+        type="t",
+        body=b"",
+        lane="relay:d",
+    )
+    ledger_db.transact(lambda conn: outbox.add(conn, ledger_db.books, [message(taken)]))
+    names = ["m1", "m2", "m3"]
+    names[at] = taken
+    with pytest.raises(StorageError) as caught:
+        ledger_db.transact(
+            lambda conn: outbox.add(conn, ledger_db.books, [message(name) for name in names])
+        )
+    assert isinstance(caught.value.__cause__, IntegrityError)
+    assert caught.value.is_outcome_known

@@ -12,8 +12,9 @@ by hand: SQLAlchemy takes ten times as long around such a statement as SQLite ta
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -186,55 +187,78 @@ def _plain(value: object) -> object:
             raise TypeError(f"{type(value).__name__} cannot be given to the database")
 
 
-class _ByHand:
-    """A statement for SQLite that returns rows, run for many by its driver alone."""
+class _Driven:
+    """A statement for SQLite, run for many rows by its driver alone."""
 
     def __init__(self, statement: Any, dialect: Dialect, example: Mapping[str, Any]) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=list(example))
         kinds = {name: bind.type.dialect_impl(dialect) for name, bind in compiled.binds.items()}
-        writers = {name: kind.bind_processor(dialect) for name, kind in kinds.items()}
-        self._text = compiled.string
-        self._fixed = [
-            None if name in example else _through(writers[name], compiled.params[name])
-            for name in compiled.positiontup
-        ]
-        self._places = [
-            (place, name, writers[name])
+        writers = [
+            (place, kinds[name].bind_processor(dialect))
             for place, name in enumerate(compiled.positiontup)
-            if name in example
         ]
+        self._text = compiled.string
+        self._fixed = {
+            name: compiled.params[name] for name in compiled.positiontup if name not in example
+        }
+        self._get = itemgetter(*compiled.positiontup)
+        self._writers = [(place, writer) for place, writer in writers if writer is not None]
         columns = statement.exported_columns
         self._row: Any = NamedTuple("Row", [(column.name, Any) for column in columns])  # type: ignore[misc]  # as many as it returns
-        self._readers = [
-            column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns
+        readers = [
+            (place, column.type.dialect_impl(dialect).result_processor(dialect, None))
+            for place, column in enumerate(columns)
         ]
+        self._readers = [(place, reader) for place, reader in readers if reader is not None]
+
+    def run(self, conn: Connection, given: Sequence[Mapping[str, Any]]) -> int:
+        """Run it for every row; returns how many were written.
+
+        Raises:
+            DBAPIError: as SQLAlchemy does; values are not shown.
+        """
+        with self._cursor(conn) as cursor:
+            cursor.executemany(self._text, map(self._values, given))
+            return int(cursor.rowcount)
 
     def returned(self, conn: Connection, given: Sequence[Mapping[str, Any]]) -> list[Row[Any]]:
-        """Run it for every row, in their order.
+        """Run it for every row; returns what it returned, in their order.
 
         Raises:
             DBAPIError: as SQLAlchemy does; values are not shown.
         """
         found: list[Any] = []
+        with self._cursor(conn) as cursor:
+            for one in given:
+                cursor.execute(self._text, self._values(one))
+                found += cursor.fetchall()
+        return [self._read(row) for row in found]
+
+    @contextmanager
+    def _cursor(self, conn: Connection) -> Iterator[Any]:
+        error = conn.dialect.loaded_dbapi.Error
         cursor = conn.connection.cursor()
         try:
-            for one in given:
-                values = self._fixed.copy()
-                for place, name, writer in self._places:
-                    values[place] = _through(writer, one[name])
-                cursor.execute(self._text, values)
-                found += cursor.fetchall()
-        except sqlite3.Error as e:
+            yield cursor
+        except error as e:
             raise DBAPIError.instance(
-                self._text, None, e, sqlite3.Error, hide_parameters=True, dialect=conn.dialect
+                self._text, None, e, error, hide_parameters=True, dialect=conn.dialect
             ) from e
         finally:
             cursor.close()
-        return [self._row(*map(_through, self._readers, row)) for row in found]
 
+    def _values(self, one: Mapping[str, Any]) -> list[Any]:
+        values = list(self._get({**self._fixed, **one}))
+        for place, writer in self._writers:
+            values[place] = writer(values[place])
+        return values
 
-def _through(processor: Callable[[Any], Any] | None, value: Any) -> Any:
-    return value if processor is None else processor(value)
+    def _read(self, row: Sequence[Any]) -> Row[Any]:
+        values = list(row)
+        for place, reader in self._readers:
+            values[place] = reader(values[place])
+        read: Row[Any] = self._row._make(values)
+        return read
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
@@ -249,32 +273,40 @@ class Each(Prepared):
     """
 
     _is_each = True
-    _by_hand: _ByHand | None = None
+    _by_driver: _Driven | None = None
 
     def run(self, conn: Connection, books: Books, rows: Sequence[Values]) -> int:
         """Run it for all rows; returns how many were written."""
         if not rows:
             return 0
-        return conn.execute(self._statement(conn), self._given(conn, books, rows)).rowcount
+        given = self._given(conn, books, rows)
+        written = conn.execute(self._statement(conn), given[0]).rowcount
+        if len(given) > 1:
+            written += self._driven(conn, given[0]).run(conn, given[1:])
+        return written
 
     def returned(self, conn: Connection, books: Books, rows: Sequence[Values]) -> list[Row[Any]]:
         """Run it for all rows; returns what it returned of those it wrote, in no order."""
         if not rows:
             return []
-        statement, given = self._statement(conn), self._given(conn, books, rows)
-        if isinstance(given, dict):
-            return list(conn.execute(statement, given).all())
-        if len(given) == 1:
-            return list(conn.execute(statement, given[0]).all())
-        if self._by_hand is None:
-            self._by_hand = _ByHand(statement, conn.dialect, given[0])
-        return self._by_hand.returned(conn, given)
+        given = self._given(conn, books, rows)
+        found = list(conn.execute(self._statement(conn), given[0]).all())
+        if len(given) > 1:
+            found += self._driven(conn, given[0]).returned(conn, given[1:])
+        return found
+
+    def _driven(self, conn: Connection, example: Mapping[str, Any]) -> _Driven:
+        """For the second row and later ones; the first shows the statement to whoever listens."""
+        if self._by_driver is None:
+            self._by_driver = _Driven(self._statement(conn), conn.dialect, example)
+        return self._by_driver
 
     def _given(
         self, conn: Connection, books: Books, rows: Sequence[Values]
-    ) -> dict[str, Any] | list[dict[str, Any]]:
+    ) -> list[dict[str, Any]]:
+        """What it is run with: all rows at once, or one after the other."""
         if is_postgres(conn.dialect):
-            return {_ROWS: _rows_text(rows, self._types)}
+            return [{_ROWS: _rows_text(rows, self._types)}]
         return [
             self._timed(conn, books, {f"its_{name}": row[name] for name in self._types})
             for row in rows

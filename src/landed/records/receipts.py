@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Boolean, Connection, bindparam, case, insert, null, select
+from sqlalchemy import Connection, case, insert, null, select
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
 
 from landed.deliveries.classify import (
     AcceptedEvent,
@@ -25,6 +26,7 @@ from landed.deliveries.event import Event, Verified
 from landed.fingerprint import Fingerprint
 from landed.records import outbox, reviews
 from landed.records.ingest import ingest_mark
+from landed.records.prepared import BYTES, FLAG, ID, NUMBER, TEXT, Each, Shape, Values
 from landed.records.session import Books, is_postgres
 from landed.records.tables import payloads, quarantine, receipt_conflicts, receipts
 
@@ -102,7 +104,7 @@ def keep(conn: Connection, books: Books, arrivals: Sequence[Arrival]) -> list[Ta
     inserted = _insert_receipts(conn, books, arrivals, digests, ids)
     fresh = [i for i, receipt_id in enumerate(ids) if receipt_id in inserted]
     known = _known(conn, [digests[i] for i in range(len(ids)) if ids[i] not in inserted])
-    _keep_payloads(conn, [(ids[i], arrivals[i]) for i in fresh])
+    _keep_payloads(conn, books, [(ids[i], arrivals[i]) for i in fresh])
     _quarantine(conn, books, [(ids[i], arrivals[i]) for i in fresh])
     _hand_on(conn, books, [(ids[i], arrivals[i]) for i in fresh])
     taken: list[Taken] = []
@@ -128,8 +130,6 @@ def _insert_receipts(
     digests: Sequence[bytes],
     ids: Sequence[UUID],
 ) -> set[UUID]:
-    dialect = postgresql if is_postgres(conn.dialect) else sqlite
-    at = books.at(conn)
     rows = [
         {
             "receipt_id": receipt_id,
@@ -162,20 +162,54 @@ def _insert_receipts(
     ]
     # In one order everywhere, or two groups that share two events could wait for each other.
     rows.sort(key=lambda row: str(row["identity_digest"]))
-    is_over = bindparam("is_over", type_=Boolean)
-    # One text for groups of every size, so that it is compiled once.
-    result = conn.execute(
-        dialect.insert(receipts)
-        .values(
-            received_at=at,
-            settled_at=case((is_over, at), else_=null()),
+    return {row.receipt_id for row in _RECEIVE.returned(conn, books, rows)}
+
+
+def _receiving(each: Shape) -> ReturningInsert[Any]:
+    is_over = each["is_over"]
+    return (
+        each.insert(
+            receipts,
+            received_at=each.at,
+            settled_at=case((is_over, each.at), else_=null()),
             settled_mark=case((is_over, ingest_mark()), else_=null()),
         )
         .on_conflict_do_nothing(index_elements=["identity_digest"])
-        .returning(receipts.c.receipt_id),
-        rows,
+        .returning(receipts.c.receipt_id)
     )
-    return set(result.scalars())
+
+
+_RECEIVE: Final = Each(
+    _receiving,
+    receipt_id=ID,
+    namespace=TEXT,
+    identity_digest=BYTES,
+    source=TEXT,
+    event_id=TEXT,
+    identity_rule=TEXT,
+    type=TEXT,
+    schema_version=TEXT,
+    subject=TEXT,
+    occurred_at=NUMBER,
+    signed_at=NUMBER,
+    fingerprint_form=TEXT,
+    fingerprint=BYTES,
+    size_bytes=NUMBER,
+    content_type=TEXT,
+    auth_method=TEXT,
+    auth_key_id=TEXT,
+    auth_result=TEXT,
+    transport=TEXT,
+    transport_ref=TEXT,
+    disposition=TEXT,
+    disposition_reason=TEXT,
+    origin=TEXT,
+    sequence=TEXT,
+    is_over=FLAG,
+)
+_KEEP_PAYLOAD: Final = Each(
+    lambda each: each.insert(payloads), receipt_id=ID, body=BYTES, headers=TEXT
+)
 
 
 def _known(conn: Connection, digests: Sequence[bytes]) -> dict[bytes, _Known]:
@@ -198,8 +232,8 @@ def _known(conn: Connection, digests: Sequence[bytes]) -> dict[bytes, _Known]:
     }
 
 
-def _keep_payloads(conn: Connection, fresh: Sequence[tuple[UUID, Arrival]]) -> None:
-    rows = []
+def _keep_payloads(conn: Connection, books: Books, fresh: Sequence[tuple[UUID, Arrival]]) -> None:
+    rows: list[Values] = []
     for receipt_id, a in fresh:
         match a.disposition:
             case AcceptedEvent() if a.keeps_payload:
@@ -209,8 +243,7 @@ def _keep_payloads(conn: Connection, fresh: Sequence[tuple[UUID, Arrival]]) -> N
                 rows.append({"receipt_id": receipt_id, "body": None, "headers": a.headers})
             case _:
                 pass
-    if rows:
-        conn.execute(insert(payloads), rows)
+    _KEEP_PAYLOAD.run(conn, books, rows)
 
 
 def _quarantine(conn: Connection, books: Books, fresh: Sequence[tuple[UUID, Arrival]]) -> None:
