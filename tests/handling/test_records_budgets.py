@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, event, select, text
 from landed.deliveries.classify import QuarantinedEvent, QuarantineReason
 from landed.effects.answer import Absent, Ambiguous, NotSent, Present, Success
 from landed.effects.order import OrderPolicy
-from landed.effects.state import Method
+from landed.effects.state import Method, State
 from landed.errors import ConfigurationError
 from landed.records import (
     attempts,
@@ -25,6 +25,7 @@ from landed.records import (
     reconcile,
     retention,
     schedule,
+    settle,
 )
 from landed.records.session import transact
 from tests.handling import lives
@@ -295,6 +296,18 @@ _TIMED = {
             worker="w",
         )
     ),
+    "supersede": lambda books: (
+        lambda conn: settle.after_move(
+            conn,
+            books,
+            effects.view_by_key(conn, books, lives.RECIPIENT, "t")._replace(
+                order_policy=OrderPolicy.LATEST_WINS.value
+            ),
+            lives.REPLAYS,
+            State.CONFIRMED,
+            delays=lives.DELAYS,
+        )
+    ),
     "overdue": lambda books: lambda conn: attempts.overdue(conn, books, limit=10),
     "settle receipts": lambda books: lambda conn: retention.settle_receipts(conn, books),
     "scrub": lambda books: (
@@ -340,6 +353,15 @@ def walks(db, rows):
 @pytest.mark.scenario("AS-119", "SQ-8")
 def test_timed_queries_never_walk_through_terminal_rows(ledger_db):
     assert walks(ledger_db, 20_000) == {name: [] for name in _TIMED}
+
+
+@pytest.mark.scenario("SQ-8")
+@pytest.mark.parametrize("ledger_db", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("name", ["begin", "supersede"])
+def test_older_versions_are_looked_for_in_the_index_of_what_is_open(ledger_db, name):
+    walks(ledger_db, 10)
+    found = "\n".join(plans(ledger_db, _TIMED[name](ledger_db.books)))
+    assert "effects_open_order" in found, found
 
 
 @pytest.mark.long

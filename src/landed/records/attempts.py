@@ -17,7 +17,6 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    literal_column,
     or_,
     select,
     update,
@@ -46,7 +45,7 @@ from landed.effects.state import TERMINAL, Certainty, Reason, State
 from landed.effects.transitions import Happening, Kind, LateMove, Standing, decide, late_target
 from landed.records import settle
 from landed.records.answers import evidence_of, outcome_of
-from landed.records.effects import EffectView, view, views
+from landed.records.effects import EffectView, is_unsettled, view, views
 from landed.records.ingest import ingest_mark
 from landed.records.late import end_late
 from landed.records.prepared import BYTES, FLAG, ID, NUMBER, TEXT, Each, Shape, Values
@@ -166,10 +165,7 @@ def _opening(each: Shape) -> Update:
             older.c.order_domain == effects.c.order_domain,
             older.c.order_key == effects.c.order_key,
             older.c.version < effects.c.version,
-            # Written out, in the words and the order of the index, or no planner can use it.
-            older.c.state.not_in(
-                [literal_column(f"'{state.value}'") for state in State if state in TERMINAL]
-            ),
+            is_unsettled(older.c.state),
         ),
     )
     return (

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, event, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    event,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.types import TypeEngine
 
 from landed.effects.doubt import Doubt
@@ -322,6 +331,13 @@ def view_by_key(
 ) -> EffectView | None:
     """Read the effect for a key, also after its readable key was scrubbed (rule EF-8)."""
     return _by_digest(conn, books.identity_digest(recipient, effect_key))
+
+
+def is_unsettled(state: ColumnElement[str]) -> ColumnElement[bool]:
+    """An effect that is not settled: in the words and the order of the index, or no planner uses it."""
+    return state.not_in(
+        [literal_column(f"'{state.value}'") for state in State if state in TERMINAL]
+    )
 
 
 def moved(conn: Connection, effect: EffectView, to: State, values: dict[str, object]) -> bool:

@@ -22,6 +22,7 @@ from landed.records.effects import (
     EFFECT,
     EffectView,
     effect_lane,
+    is_unsettled,
     moved,
     reconcile_lane,
     views,
@@ -259,7 +260,7 @@ def _supersede_older(
             effects.c.order_key == newer.order_key,
             effects.c.version < newer.version,
             effects.c.recipient == newer.recipient,  # another's order says nothing here (OG-7)
-            effects.c.state.not_in([state.value for state in TERMINAL]),
+            is_unsettled(effects.c.state),
         )
     )
     for older in views(conn, list(rows.scalars())):
