@@ -67,7 +67,7 @@ SEEDS: Final[dict[str, int]] = {
     "pool-sends-again": 1,
     "rebuild-forgets-effects": 6,
     "receipt-without-outbox": 0,
-    "reclaimed-too-far": 250,
+    "reclaimed-too-far": 101,
     "repeats-not-compared": 6,
     "request-forgotten-on-reload": 463,
     "resent-after-the-horizon": 29,
