@@ -42,6 +42,8 @@ _NAMES: Final = {
     Kind.TRANSFERRED_OUT: "TransferredOut",
     Kind.TRANSFERRED_IN: "TransferredIn",
 }
+_KINDS: Final = {kind.value: kind for kind in Kind}
+"""By the number: every fold of an event asks, and calling an enumeration is dearer than the rest."""
 _ADDS: Final = frozenset({Kind.DEPOSITED, Kind.TRANSFERRED_IN})
 _OTHER_MEMBER: Final = {
     Kind.TRANSFERRED_OUT: "ToAccountId",
@@ -84,7 +86,7 @@ def encode(movement: Movement) -> bytes:
     members: dict[str, object] = {"AmountCents": movement.amount_cents}
     if movement.other is not None:
         members[_OTHER_MEMBER[movement.kind]] = str(movement.other)
-    return msgspec.json.encode(members)
+    return _ENCODER.encode(members)
 
 
 def decode(event: Event) -> Movement:
@@ -94,9 +96,11 @@ def decode(event: Event) -> Movement:
         UndecodableEventError: not an event of this domain. It is never skipped: a skipped event is
             a wrong balance (SW-21).
     """
+    kind = _KINDS.get(event.type_major)
+    if kind is None:
+        raise _undecodable(event, f"{event.type_major} is no kind of event")
     try:
-        kind = Kind(event.type_major)
-        payload = msgspec.json.decode(event.value, type=_Payload)
+        payload = _DECODER.decode(event.value)
         other = payload.other(kind)
     except ValueError as e:
         raise _undecodable(event, str(e)) from None
@@ -195,3 +199,7 @@ class _Payload(msgspec.Struct):
         if other is None:
             raise ValueError(f"{kind.name} without {member}")
         return other
+
+
+_DECODER: Final = msgspec.json.Decoder(_Payload)
+_ENCODER: Final = msgspec.json.Encoder()

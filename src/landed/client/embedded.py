@@ -58,27 +58,29 @@ class EmbeddedLog:
 
     async def write(self, write: Write, *, timeout_s: float | None = None) -> Landed:
         """Append, all or nothing. See ``Log.write``."""
-        answer = await self._change(write, timeout_s)
+        check_shape(write)
+        answer = await self._ask(write, timeout_s)
         if isinstance(answer, Landed):
             return answer
         raise self._error(write, answer)
 
     async def trim(self, trim: Trim, *, timeout_s: float | None = None) -> None:
         """Raise the floor. See ``Log.trim``."""
-        answer = await self._change(trim, timeout_s)
+        answer = await self._ask(trim, timeout_s)
         if not isinstance(answer, Trimmed):
             raise self._error(trim, answer)
 
     async def delete(self, delete: Delete, *, timeout_s: float | None = None) -> None:
         """End the aggregates' lives. See ``Log.delete``."""
-        answer = await self._change(delete, timeout_s)
+        check_shape(delete)
+        answer = await self._ask(delete, timeout_s)
         if not isinstance(answer, Deleted):
             raise self._error(delete, answer)
 
     async def read(self, read: Read, *, timeout_s: float | None = None) -> Page:
         """One page. See ``Log.read``."""
         read = from_the_start(read)
-        answer = await self._look(read, timeout_s)
+        answer = await self._ask(read, timeout_s)
         if isinstance(answer, Page):
             return answer
         raise self._error(read, answer)
@@ -90,14 +92,14 @@ class EmbeddedLog:
     async def details(self, key: AggregateKey, *, timeout_s: float | None = None) -> Details:
         """State without events. See ``Log.details``."""
         request = GetDetails(key)
-        answer = await self._look(request, timeout_s)
+        answer = await self._ask(request, timeout_s)
         if isinstance(answer, Details):
             return answer
         raise self._error(request, answer)
 
     async def feed(self, read: FeedRead, *, timeout_s: float | None = None) -> FeedPage:
         """Changes of the whole log after a position. See ``Log.feed``."""
-        answer = await self._look(read, timeout_s)
+        answer = await self._ask(read, timeout_s)
         if isinstance(answer, FeedPage):
             return answer
         raise self._error(read, answer)
@@ -128,29 +130,22 @@ class EmbeddedLog:
         state = "closed" if self._is_closed else f"at {self._engine.position}"
         return f"<EmbeddedLog {self._engine.identity.log_id} {state}>"
 
-    async def _change(self, mutation: Mutation, timeout_s: float | None) -> Answer:
-        check_shape(mutation)
-        answer = await self._ask(mutation, timeout_s)
-        if answer is None:
-            raise OutcomeUnknownError("timeout", detail=f"not durable within {timeout_s} s")
-        return answer
+    async def _ask(self, request: Request, timeout_s: float | None) -> Answer:
+        """Submit, and wait that long.
 
-    async def _look(self, request: Request, timeout_s: float | None) -> Answer:
-        answer = await self._ask(request, timeout_s)
-        if answer is None:
-            raise ReadTimeoutError(f"not answered within {timeout_s} s")
-        return answer
-
-    async def _ask(self, request: Request, timeout_s: float | None) -> Answer | None:
-        """Submit, and wait that long; None if the time was up first."""
+        Raises:
+            OutcomeUnknownError, ReadTimeoutError: the time was up first.
+        """
         self._refuse_if_closed()
         self._check_home()
         check_values(request)
-        future: asyncio.Future[Answer | None] = ask(self._engine, request)  # type: ignore[assignment]
-        if timeout_s is None or future.done():
+        future = ask(self._engine, request)
+        if future.done() or timeout_s is None:
             return await future
         # A timer instead of asyncio.wait: that costs a third of a whole write in memory.
-        timer = asyncio.get_running_loop().call_later(timeout_s, _give_up, future)
+        timer = asyncio.get_running_loop().call_later(
+            timeout_s, _give_up, future, request, timeout_s
+        )
         try:
             return await future
         finally:
@@ -178,6 +173,12 @@ class EmbeddedLog:
         return error_of(operation_of(request), answer)
 
 
-def _give_up(future: asyncio.Future[Answer | None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _give_up(future: asyncio.Future[Answer], request: Request, timeout_s: float) -> None:
+    if future.done():
+        return
+    if isinstance(request, Mutation):
+        future.set_exception(
+            OutcomeUnknownError("timeout", detail=f"not durable within {timeout_s} s")
+        )
+    else:
+        future.set_exception(ReadTimeoutError(f"not answered within {timeout_s} s"))

@@ -7,10 +7,11 @@ from uuid import UUID
 
 from landed.errors import LocalProtocolError, MalformedWriteError
 from landed.ids import AggregateKey
-from landed.log import Delete, Event, FeedRead, Mutation, Read, Request, Trim, Write
+from landed.log import Delete, Event, FeedRead, Mutation, Read, ReadFilters, Request, Trim, Write
 
 _NUMBER_END: Final = 2**64
 _IV_BYTES: Final = 12
+_UNSET: Final = ReadFilters()[3:]
 
 
 def check_shape(mutation: Mutation) -> None:
@@ -66,8 +67,9 @@ def check_values(request: Request) -> None:
             _check_numbers("from_version", filters.from_version)
             _check_bounds("to_version", filters.to_version)
             _check_numbers("a type", *(filters.include_types or ()))
-            _check_ids(*[id_ for id_ in filters[3:7] if id_ is not None])
-            _check_bounds("a bound", *filters[7:])
+            if filters[3:] != _UNSET:  # few reads have any of them
+                _check_ids(*[id_ for id_ in filters[3:7] if id_ is not None])
+                _check_bounds("a bound", *filters[7:])
         case FeedRead():
             _check_numbers("a number", *request)
         case _:
@@ -83,8 +85,7 @@ def from_the_start(read: Read) -> Read:
 
 def _check_event(event: Event) -> None:
     client_seq, event_seq, event_id, event_ms, type_major, type_minor, value, iv = event
-    _check_numbers("client_seq", client_seq)
-    _check_numbers("a number of an event", event_seq, event_ms, type_major, type_minor)
+    _check_numbers("a number of an event", client_seq, event_seq, event_ms, type_major, type_minor)
     if event_id is not None:
         _check_ids(event_id)
     _check_bytes("a value", value)
@@ -112,11 +113,15 @@ def _check_ids(*ids: object) -> None:
 
 def _check_bounds(name: str, *numbers: object) -> None:
     """Check numbers that may be left out."""
-    _check_numbers(name, *[number for number in numbers if number is not None])
+    for number in numbers:
+        if number is not None:
+            _check_numbers(name, number)
 
 
 def _check_numbers(name: str, *numbers: object) -> None:
     for number in numbers:
+        if type(number) is int and 0 <= number < _NUMBER_END:
+            continue  # nearly all of them
         if not isinstance(number, int) or isinstance(number, bool):
             raise LocalProtocolError(f"{name} is a whole number, not {number!r}")
         if not 0 <= number < _NUMBER_END:

@@ -41,7 +41,10 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 _KEEP: Final = Sequence.KEEP
+_ENTER: Final = At.ENTER
+_RECORD: Final = At.RECORD
 _BACK_OFF: Final = At.BACK_OFF
+_FRESH: Final = How.FRESH
 # Named here because looking a member up in its enumeration costs as much as a step.
 
 
@@ -100,7 +103,7 @@ class SafeLoop(Generic[S]):
             known_log=self._known_log,
             note=self._note,
         )
-        at = At.ENTER
+        at = _ENTER
         step = STEPS[at]
         while True:
             saw = await step(call)
@@ -198,13 +201,13 @@ def _end(call: Call[S, R], end: End, at: At) -> Outcome[R, S]:
     """Put the end of a call into an outcome."""
     attempts = call.attempts
     match end:
-        case End.GIVE_UP:
-            return _end(call, when_giving_up(call.obstacle, is_in_doubt=call.is_in_doubt), at)
         case End.DONE:
-            if at is At.RECORD:
-                return call.done(How.FRESH)
+            if at is _RECORD:
+                return call.done(_FRESH)
             is_exact = all(answered is None or answered.is_exact for answered in call.answers)
             return call.done(How.ORIGINAL if is_exact else How.REBUILT)
+        case End.GIVE_UP:
+            return _end(call, when_giving_up(call.obstacle, is_in_doubt=call.is_in_doubt), at)
         case End.REJECTED:
             assert call.rejection is not None
             return Rejected(call.rejection, tuple([view.state for view in call.views]), attempts)

@@ -31,7 +31,13 @@ from landed.projections.port import Advance, Answered, Entry
 S = TypeVar("S")
 R = TypeVar("R")
 
+# Named here because looking a member up in its enumeration costs as much as a step.
+_WELL_FORMED: Final = Saw.WELL_FORMED
 _NO_HIT: Final = Saw.NO_HIT
+_CLEAR: Final = Saw.CLEAR
+_ACCEPTED: Final = Saw.ACCEPTED
+_LANDED: Final = Saw.LANDED
+_KEPT: Final = Saw.KEPT
 
 
 async def enter(call: Call[S, R]) -> Saw:
@@ -41,7 +47,7 @@ async def enter(call: Call[S, R]) -> Saw:
     targets = command.targets
     if call.rejection is None and len(targets) > 1 and len(set(targets)) < len(targets):
         call.rejection = Reject("same_target", "every target must be another aggregate")
-    return Saw.WELL_FORMED if call.rejection is None else Saw.MALFORMED
+    return _WELL_FORMED if call.rejection is None else Saw.MALFORMED
 
 
 async def catch_up_all(call: Call[S, R]) -> Saw:
@@ -84,7 +90,7 @@ async def catch_up_all(call: Call[S, R]) -> Saw:
 async def judge(call: Call[S, R]) -> Saw:
     """Weigh every unknown attempt against what is visible now (SW-30)."""
     if not call.unknown:
-        return Saw.CLEAR
+        return _CLEAR
     live = []
     for attempt in call.unknown:
         weighed, legs = weigh(attempt, call.views)
@@ -131,7 +137,7 @@ async def decide(call: Call[S, R]) -> Saw:
     call.attempt = Attempt(client_seqs, tuple(guards))
     call.next_states = tuple(states)
     call.write = Write(call.identity.client_id, tuple(legs))
-    return Saw.ACCEPTED
+    return _ACCEPTED
 
 
 async def send(call: Call[S, R]) -> Saw:
@@ -147,7 +153,7 @@ async def send(call: Call[S, R]) -> Saw:
         return call.last_sent
     call.versions = landed.versions
     call.is_landed = True
-    return Saw.LANDED
+    return _LANDED
 
 
 async def record(call: Call[S, R]) -> Saw:
@@ -185,7 +191,7 @@ async def record(call: Call[S, R]) -> Saw:
             FaultKind.REGRESSED, f"landed at versions {versions} instead of {expected}"
         )
         return Saw.ASTRAY
-    return Saw.KEPT
+    return _KEPT
 
 
 async def verify(call: Call[S, R]) -> Saw:
