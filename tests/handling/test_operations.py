@@ -216,6 +216,14 @@ def test_a_worker_that_is_stopped_with_twenty_open_sends_sends_none_of_them_agai
     command = ["work", f"{name}:ledger", "--log-format", "none"]
     promises = describe(Promises(key_retention_s=86_400.0, success=(200,)))
     contract = replace(contract_from(promises, source="test"), concurrency=20)
+    ids = ledger_db.transact(
+        lambda conn: [
+            records.request(
+                conn, ledger_db.books, lives.intent(f"k{n}", contract=contract)
+            ).effect_id
+            for n in range(20)
+        ]
+    )
     bank.next("hang", times=20)
     with (
         subprocess.Popen(
@@ -227,14 +235,6 @@ def test_a_worker_that_is_stopped_with_twenty_open_sends_sends_none_of_them_agai
     ):
         assert worker.stdout is not None
         assert next_line(worker).startswith("landed work: working")
-        ids = ledger_db.transact(
-            lambda conn: [
-                records.request(
-                    conn, ledger_db.books, lives.intent(f"k{n}", contract=contract)
-                ).effect_id
-                for n in range(20)
-            ]
-        )
         wait_until(lambda: len(bank.requests) == 20)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0

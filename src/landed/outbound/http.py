@@ -6,6 +6,7 @@ made where its attempt is on record.
 
 from __future__ import annotations
 
+import functools
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final, Self
@@ -29,6 +30,12 @@ NOT_SENT: Final = (
 write errors, read errors, resets, protocol errors and timeouts after connecting are ambiguous."""
 
 _BODY_BYTES_MAX: Final = 1024 * 1024
+
+
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that are trusted unless told otherwise: loading them takes tens of milliseconds."""
+    return httpx.create_ssl_context()
 
 
 def answer_to(error: BaseException) -> AttemptAnswer:
@@ -68,7 +75,9 @@ class HttpOut:
         self._is_own = client is None
         self._client = client or httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
-                retries=0, verify=verify, limits=httpx.Limits(max_connections=connections)
+                retries=0,
+                verify=_trusted() if verify is True else verify,
+                limits=httpx.Limits(max_connections=connections),
             ),
             follow_redirects=False,
             trust_env=False,
