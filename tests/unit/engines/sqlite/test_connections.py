@@ -12,7 +12,7 @@ from landed.engines.group import Group
 from landed.engines.sqlite import file as sqlite_file
 from landed.engines.sqlite.pack import Drafted, Pack, pack
 from landed.errors import StorageError
-from landed.log import ANY, Leg, Write
+from landed.log import ANY, Leg, Mutation, Write
 from tests.unit.engines.sqlite.logfile import A, LogFile, event, key, opened, raw
 
 FULL = 2
@@ -69,14 +69,23 @@ def test_a_reading_connection_cannot_begin_to_write(path: Path) -> None:
 
 
 @pytest.mark.scenario("BC-09")
-def test_a_writer_waits_for_a_foreign_program_and_then_writes(path: Path) -> None:
+def test_a_writer_waits_for_a_foreign_program_and_then_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(path) as log, raw(path) as foreign:
+        judged, stage = threading.Event(), log.stage
+
+        def staged(group: Group, change: Mutation) -> None:
+            stage(group, change)
+            judged.set()
+
+        monkeypatch.setattr(log, "stage", staged)
         foreign.execute("BEGIN IMMEDIATE")
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(log.write, key(1), 1)
-            while not log.head(key(1)).version:
-                pass  # judged; the commit begins
-            assert not writing.done()
+            assert judged.wait(30), "its commit never began"
+            with pytest.raises(TimeoutError):
+                writing.result(0.1)
             foreign.execute("COMMIT")
             writing.result(30)
         assert [1] == log.versions(key(1))
