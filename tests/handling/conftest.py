@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from landed.records.meta import prepare
-from landed.records.session import Books, open_engine, transact
+from landed.records.session import Books, close_engine, open_engine, transact
 from tests.handling import postgres
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class LedgerDb:
 
     def close(self) -> None:
         for engine in [self.engine, *self._opened]:
-            engine.dispose()
+            close_engine(engine)
 
 
 @pytest.fixture

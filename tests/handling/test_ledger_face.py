@@ -7,6 +7,7 @@ import base64
 import hmac
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import Any, TypedDict
 from uuid import uuid4
 
 import msgspec
+import psycopg
 import pydantic
 import pytest
 from sqlalchemy import create_engine, insert, select
@@ -355,6 +357,18 @@ async def test_an_effect_is_found_by_its_key_and_waited_for(ledger_db: LedgerDb)
         assert (found.effect_id, found.state) == (ref.effect_id, State.PENDING)
         with pytest.raises(TimeoutError):
             await made.ledger.wait(ref, timeout_s=0.01)
+
+
+def test_a_connection_that_is_in_use_at_the_close_is_closed_when_it_comes_back(
+    ledger_db: LedgerDb,
+):
+    with shop(ledger_db) as made:
+        used = made.ledger.engine.connect()
+        driver: Any = used.connection.driver_connection
+    driver.execute("SELECT 1")
+    used.close()
+    with pytest.raises((psycopg.OperationalError, sqlite3.ProgrammingError), match="closed"):
+        driver.execute("SELECT 1")
 
 
 async def test_a_transaction_of_the_ledgers_own_rolls_back_if_its_block_raises(

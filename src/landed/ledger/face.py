@@ -33,7 +33,7 @@ from landed.ledger.keys import digest_key as find_key
 from landed.records import contracts, effects
 from landed.records.explain import Story, explain
 from landed.records.meta import prepare
-from landed.records.session import Books, open_engine, transact
+from landed.records.session import Books, close_engine, open_engine, transact
 from landed.registry import (
     EffectRef,
     EffectType,
@@ -152,9 +152,9 @@ class Ledger(Declarations):
         self._is_started = True
 
     def close(self) -> None:
-        """Let go of the connections that the ledger opened."""
+        """Let go of the connections that the ledger opened; of one in use, when that is over."""
         if "engine" in self.__dict__ and self.engine is not self._database:
-            self.engine.dispose()
+            close_engine(self.engine)
 
     # --- Transactions ---------------------------------------------------------------------------
 
