@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 
 from landed.clock import SystemClock
 from landed.demo.payments.shop import event_of, signed
 from tests.integration.accounts_process import Process
-from tests.integration.test_accounts_demo import HTTP, demo, until
+from tests.integration.demo_process import HTTP, until
 
 EVENT = event_of(9001, "invoice.finalized", "Ada", 1250)
 KEY = "invoice/9001/collect"
@@ -69,46 +68,43 @@ def is_settled(running: Process, number: int) -> bool:
     return effects(running, f"evt_{number}") == wanted
 
 
-def test_twenty_copies_at_once_and_one_after_a_restart_are_one_receipt_and_one_charge(tmp_path):
-    with demo(tmp_path) as running:
-        assert webhooks(running, 20) == ["accepted", *["duplicate"] * 19]
-        assert until(lambda: is_settled(running, 9001))
-        assert charged(tmp_path) == [("9001", 1250)]
+def live_at_first(running: Process, folder: Path) -> str:
+    """Copies at once, lost answers, an unknown type, nonsense; returns the second invoice."""
+    assert webhooks(running, 20) == ["accepted", *["duplicate"] * 19]
+    assert until(lambda: is_settled(running, 9001))
+    assert charged(folder) == [("9001", 1250)]
 
-        # The answers get lost: nobody guesses, the bank is asked, and it has it.
-        assert post(running, "/payments/their/switch", {"losing": True})["losing"] is True
-        lost = post(running, "/payments/their/send", {})
-        assert lost["answers"] == {"202 accepted": 1}
-        assert until(lambda: is_settled(running, int(lost["invoice"])))
-        assert charged(tmp_path)[1:] == [(lost["invoice"], charged(tmp_path)[1][1])]
-        told = stories(running, lost["event"])
-        assert "attempt 1 ended: ambiguous" in told
-        assert "lookup: present" in told
-        assert get(running, "/payments/their/state")["lostAnswers"] == 2  # the charge's, the mail's
+    # The answers get lost: nobody guesses, the bank is asked, and it has it.
+    assert post(running, "/payments/their/switch", {"losing": True})["losing"] is True
+    lost = post(running, "/payments/their/send", {})
+    assert lost["answers"] == {"202 accepted": 1}
+    assert until(lambda: is_settled(running, int(lost["invoice"])))
+    assert charged(folder)[1:] == [(lost["invoice"], charged(folder)[1][1])]
+    told = stories(running, lost["event"])
+    assert "attempt 1 ended: ambiguous" in told
+    assert "lookup: present" in told
+    assert get(running, "/payments/their/state")["lostAnswers"] == 2  # the charge's, the mail's
 
-        # What nobody declared is kept, with its owner, and charged nothing.
-        odd = post(running, "/payments/their/send", {"unsupported": True})
-        assert odd["answers"] == {"202 quarantined": 1}
-        (aside,) = get(running, "/payments/api/state")["quarantine"]
-        assert (aside["type"], aside["reason"]) == ("coupon.redeemed", "unsupported_type")
-        assert aside["owner"] == "team-billing"
+    # What nobody declared is kept, with its owner, and charged nothing.
+    odd = post(running, "/payments/their/send", {"unsupported": True})
+    assert odd["answers"] == {"202 quarantined": 1}
+    (aside,) = get(running, "/payments/api/state")["quarantine"]
+    assert (aside["type"], aside["reason"]) == ("coupon.redeemed", "unsupported_type")
+    assert aside["owner"] == "team-billing"
 
-        refuses_what_it_does_not_take(running)
-        children = psutil.Process(running.process.pid).children(recursive=True)
-        code, errors = running.stop()
-        assert code == 0, errors
-        assert [child for child in children if child.is_running()] == []
+    refuses_what_it_does_not_take(running)
+    return str(lost["invoice"])
 
-    with demo(tmp_path) as restarted:
-        assert webhooks(restarted, 1) == ["duplicate"]
-        # A later invoice goes all the way: whatever the copy set off would have come before it.
-        after = post(restarted, "/payments/their/send", {})
-        assert until(lambda: is_settled(restarted, int(after["invoice"])))
-        assert [invoice for invoice, _ in charged(tmp_path)] == [
-            *("9001", lost["invoice"], after["invoice"])
-        ]
-        assert rows(tmp_path, "payments", "SELECT count(*) FROM landed_receipts") == [(4,)]
-        assert rows(tmp_path, "payments", "SELECT state FROM invoices") == [("paid",)] * 3
+
+def live_again(running: Process, folder: Path, lost: str) -> None:
+    """After a restart the copy of the first webhook is a copy still."""
+    assert webhooks(running, 1) == ["duplicate"]
+    # A later invoice goes all the way: whatever the copy set off would have come before it.
+    after = post(running, "/payments/their/send", {})
+    assert until(lambda: is_settled(running, int(after["invoice"])))
+    assert [invoice for invoice, _ in charged(folder)] == ["9001", lost, after["invoice"]]
+    assert rows(folder, "payments", "SELECT count(*) FROM landed_receipts") == [(4,)]
+    assert rows(folder, "payments", "SELECT state FROM invoices") == [("paid",)] * 3
 
 
 def stories(running: Process, event: str) -> list[str]:

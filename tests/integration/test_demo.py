@@ -1,14 +1,12 @@
-"""``landed demo``: ready with one line, gone without a trace, its money kept."""
+"""``landed demo``: ready with one line, gone without a trace, its money kept, each invoice charged once."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -16,7 +14,9 @@ import psutil
 import pytest
 
 from landed.demo.bank import ACCOUNTS
+from tests.integration import payments_demo as payments
 from tests.integration.accounts_process import Process
+from tests.integration.demo_process import HTTP, until
 
 PROCESSES = 6
 """The log, two replicas; the neighbours, the payments and their worker."""
@@ -30,10 +30,6 @@ def demo(folder: Path) -> Process:
 
 def family(process: Process) -> list[psutil.Process]:
     return psutil.Process(process.process.pid).children(recursive=True)
-
-
-HTTP = httpx.Client(verify=False, timeout=20, limits=httpx.Limits(max_keepalive_connections=0))
-"""One for all: to make a client takes longer than to ask. Each request has its own connection."""
 
 
 def ask(process: Process, path: str, body: object = None, **headers: str) -> httpx.Response:
@@ -50,19 +46,10 @@ def deposited(process: Process, path: str, key: str) -> httpx.Response | None:
     return answer
 
 
-def until(condition, *, seconds: float = 60.0):
-    """Ask again and again until there is an answer."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with contextlib.suppress(httpx.HTTPError):
-            if found := condition():
-                return found
-        time.sleep(0.02)  # the processes that are asked have the same processors
-    raise AssertionError(f"it did not come true in {seconds:.0f} s")
-
-
 @pytest.mark.scenario("BC-13")
-def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(tmp_path):
+def test_a_demo_survives_lost_answers_and_kills_keeps_its_money_charges_once_and_leaves_nothing(
+    tmp_path,
+):
     path = f"/api/accounts/{ADA}/deposit"
     with demo(tmp_path) as running:
         assert running.line == f"{READY}{running.port}"
@@ -104,6 +91,7 @@ def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(
         log.wait(10)
         settled = until(lambda: deposited(running, path, "L"))
         assert settled.json()["balanceCents"] == again.json()["balanceCents"] + 50
+        invoice = payments.live_at_first(running, tmp_path)
         children = family(running)
         code, errors = running.stop(signal.SIGINT)
         assert code == 0, errors
@@ -112,6 +100,7 @@ def test_a_demo_loses_answers_survives_kills_keeps_its_money_and_leaves_nothing(
     with demo(tmp_path) as restarted:
         balance = ask(restarted, f"/api/accounts/{ADA}/balance").json()
         assert balance["balanceCents"] == ACCOUNTS[ADA][1] + 100
+        payments.live_again(restarted, tmp_path, invoice)
         children = family(restarted)
         restarted.kill()
         # Even killed, the demo takes its children with it.
