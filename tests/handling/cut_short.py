@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, event, update
 
 from landed.deliveries.event import IdentityRule
 from landed.deliveries.producer import Producer
@@ -22,9 +22,10 @@ from landed.registry import Handler, Registry
 from landed.testing import crash_at
 from landed.workers.backfill import Clerk, go
 from landed.workers.sources import DeliveryFile
-from tests.handling.conftest import DIGEST_KEY, LEDGER
+from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.crash_child import _import_path, _processes
 from tests.handling.doors import KEY, TYPE
+from tests.handling.ledgers import bills, shop
 
 Act = Callable[..., object]
 AFTER = "after the commit"
@@ -113,6 +114,17 @@ def backfill(engine: Engine, books: Books, run_id: UUID, path: Path, passes: int
         batch=4,
     )
     return asyncio.run(go(clerk, run_id, DeliveryFile(path)))
+
+
+def grow_by_ten(engine: Engine, books: Books, point: str) -> object:
+    """A worker handles an event, until it is killed at a crash point (KP-7, KP-8)."""
+
+    def grow(tx: Any, _event: Any) -> None:
+        tx.conn.execute(update(bills).values(cents=bills.c.cents + 10))
+
+    url = engine.url.render_as_string(hide_password=False)
+    with shop(LedgerDb("", url, books, engine), grow) as made:
+        return asyncio.run(made.agent(note=crash_at(point)).run_once())
 
 
 def migrate(engine: Engine, books: Books) -> object:

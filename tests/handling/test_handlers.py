@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +28,7 @@ from landed.testing import no_sockets
 from landed.workers import handling
 from landed.workers.handling import Pace
 from tests.handling.conftest import LedgerDb
+from tests.handling.cut_short import cut_short, grow_by_ten
 from tests.handling.ledgers import ACME, QUICK, Charge, Invoice, Shop, bill_row, bills, shop
 from tests.handling.lives import attempted
 
@@ -225,43 +223,12 @@ def test_a_row_grows_by_ten_exactly_once_though_the_process_is_killed(
             conn.execute(insert(bills).values(id="row", cents=0))
         made.receive("m5")
         made.engine.dispose()
-        child = subprocess.run(
-            [sys.executable, "-c", CHILD, ledger_db.url, point],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert child.returncode == -9, child.stderr
+        assert cut_short(grow_by_ten, ledger_db.url, point, at=-1), f"{point} was never passed"
         assert made.billed() == {"row": 0 if point == "KP-7" else 10}
         expire_leases(made)
         work(made)
         assert made.billed() == {"row": 10}
         assert row_of(made).state == "done"
-
-
-CHILD = """
-import asyncio, os, signal, sys
-from sqlalchemy import update
-from landed.records.session import Books
-from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
-from tests.handling.ledgers import bills, shop
-from landed.records.session import open_engine
-
-def kill(name, fields):
-    if name == "kp" and fields["point"] == sys.argv[2]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def grow(tx, event):
-    tx.conn.execute(update(bills).values(cents=bills.c.cents + 10))
-
-url = sys.argv[1]
-db = LedgerDb(url.partition(":")[0].partition("ql")[0] and "child", url,
-              Books(LEDGER, DIGEST_KEY), open_engine(url))
-with shop(db, grow) as made:
-    asyncio.run(made.agent(note=kill).run_once())
-"""
 
 
 @pytest.mark.scenario("HN-3")
