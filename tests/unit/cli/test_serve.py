@@ -1,8 +1,10 @@
 """What ``landed serve`` takes, and what it refuses before it opens anything."""
 
 import asyncio
+import ctypes
 import io
 import json
+import subprocess
 import sys
 
 import pytest
@@ -164,3 +166,31 @@ async def test_a_commit_in_doubt_ends_the_process_with_a_reason(monkeypatch, cap
             await peer.ask(write(1))
     with pytest.raises(StorageError, match="nobody knows"):
         await serving
+
+
+_THREADS_THAT_ALLOCATE = """
+import ctypes, threading
+from landed.cli.serve import _one_heap
+
+libc = ctypes.CDLL(None)
+_one_heap()
+threads = [threading.Thread(target=libc.malloc, args=(100_000,)) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.fdopen.restype = ctypes.c_void_p
+libc.malloc_info(0, ctypes.c_void_p(libc.fdopen(1, b"w")))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_info"), reason="the C library is not glibc"
+)
+def test_the_threads_of_a_server_share_one_heap():
+    told = subprocess.run(  # a process, since it is set once for all of it
+        [sys.executable, "-c", _THREADS_THAT_ALLOCATE], capture_output=True, check=True, timeout=60
+    )
+
+    assert told.stdout.count(b"<heap nr=") == 1
