@@ -6,6 +6,7 @@ traceback. Every option can also be given as ``LANDED_<OPTION>``.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from typing import Annotated, Any, Final
@@ -91,10 +92,8 @@ def run(arguments: list[str]) -> int:
     """Run one command. Returns its exit code; prints the reason of a failure in one line."""
     if not __debug__:
         return _failed("assertions are part of this program: run it without -O", EXIT_FAILED)
-    command = typer.main.get_command(app)
-    read_environment(command)
     try:
-        command.main(args=arguments, prog_name="landed")
+        _command(app).main(args=arguments, prog_name="landed")
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     except ConfigurationError as error:
@@ -104,6 +103,14 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return 0
+
+
+@functools.cache
+def _command(of: typer.Typer) -> Any:
+    """The whole tree of commands; building it takes longer than most of them run."""
+    command = typer.main.get_command(of)
+    read_environment(command)
+    return command
 
 
 def read_environment(command: Any) -> None:
