@@ -94,7 +94,7 @@ def run(plan: Plan, report: Report) -> None:
 def _size(path: Path, events: int) -> Figure:
     """The file against the events in it, as they travel."""
     with closing(sqlite3.connect(path)) as connection:
-        (encoded,) = connection.execute("SELECT sum(size) FROM entries").fetchone()
+        (encoded,) = connection.execute("SELECT sum(length(bodies)) FROM packs").fetchone()
     size = path.stat().st_size
     return Figure(
         bench="age",
