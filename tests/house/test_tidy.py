@@ -114,3 +114,16 @@ def test_the_readme_s_code_runs(tmp_path: Path) -> None:
     )
     assert "" == done.stderr
     assert ["fresh", "original"] == re.findall(r"How\.\w+: '(\w+)'", done.stdout)
+
+
+def test_no_test_waits_for_a_process_without_a_bound() -> None:
+    unbounded = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            waits = called == "subprocess.run" or called.endswith(".communicate")
+            if waits and "timeout" not in {keyword.arg for keyword in node.keywords}:
+                unbounded.append(f"{path}:{node.lineno}: {called} has no timeout")
+    assert [] == unbounded
