@@ -19,7 +19,9 @@ from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
 from landed.log import (
     NEVER,
+    AggregateMissing,
     Batch,
+    BelowFloor,
     FeedEntry,
     FeedKind,
     FeedPage,
@@ -120,7 +122,7 @@ class MemoryStore:
         self._last_ms = max(self._last_ms, head.last_ms)
         self._entries.append(_Entry(staged.position, key, staged.kind, head.incarnation, version))
 
-    def read(self, read: Read, head: Head, budget: int) -> Page:
+    def read(self, read: Read, head: Head, budget: int) -> Page | BelowFloor | AggregateMissing:
         """One page of the life that ``head`` describes; see ``Store.read``."""
         filters = read.filters
         end = head.version
@@ -132,7 +134,9 @@ class MemoryStore:
             life = self._lives.get((read.key, head.incarnation), {})
             for version in range(max(filters.from_version, head.floor), end + 1):
                 batch = life.get(version)
-                if batch is None or not _may_select(filters, batch):
+                if batch is None:
+                    return self._overtaken(read, head)
+                if not _may_select(filters, batch):
                     continue
                 size = _size(batch)
                 if spent and spent + size > budget:
@@ -142,6 +146,17 @@ class MemoryStore:
                 if selected is not None:
                     batches.append(selected)
         return Page(tuple(batches), None)
+
+    def _overtaken(self, read: Read, head: Head) -> BelowFloor | AggregateMissing:
+        """Say why a batch that ``head`` promised is not there any more (log rule R11).
+
+        What drops it may run right behind the commit that let it die, before readers see that commit.
+        """
+        now = self._heads[read.key]
+        if now.life is not Life.LIVE or now.incarnation != head.incarnation:
+            return AggregateMissing(read.key)
+        assert read.filters.from_version < now.floor, f"a batch of {read.key} is gone"
+        return BelowFloor(read.filters.from_version, now.floor)
 
     def feed(self, read: FeedRead, budget: int) -> FeedPage:
         """Entries after a position; see ``Store.feed``."""

@@ -13,7 +13,19 @@ from landed.engines.ask import ask, ask_all
 from landed.engines.memory import _RECLAIM_SLICE, MemoryStore, open_memory
 from landed.errors import StorageForeignError
 from landed.limits import Limits
-from landed.log import NEVER, FeedPage, FeedRead, Landed, Page, Read, ReadFilters, Trim
+from landed.log import (
+    NEVER,
+    AggregateMissing,
+    BelowFloor,
+    Delete,
+    FeedPage,
+    FeedRead,
+    Landed,
+    Page,
+    Read,
+    ReadFilters,
+    Trim,
+)
 from tests.unit.engines.scripted import ScriptedStore, open_scripted
 
 
@@ -59,7 +71,28 @@ async def test_a_read_is_bounded_by_the_head_it_is_given() -> None:
     page = store.read(Read(key(1), ReadFilters(1)), head, 1_000_000)
     assert [batch.version for batch in page.batches] == [4, 5]
     other_life = head._replace(incarnation=2)
-    assert store.read(Read(key(1)), other_life, 1_000_000) == Page((), None)
+    assert store.read(Read(key(1)), other_life, 1_000_000) == AggregateMissing(key(1))
+
+
+@pytest.mark.scenario("R11")
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (Trim(key(1), 3, A), BelowFloor(1, 3)),
+        (delete(key(1)), AggregateMissing(key(1))),
+    ],
+)
+async def test_a_page_whose_batches_were_dropped_meanwhile_is_refused_and_not_told_with_a_hole(
+    change: Trim | Delete, refusal: BelowFloor | AggregateMissing
+) -> None:
+    """The explorer's find (seed 4409): dropped behind the commit, before readers saw the commit."""
+    lane, store = await open_scripted(None)
+    await ask_all(lane, [write(key(1), seq) for seq in range(1, 6)])
+    seen = store._heads[key(1)]
+    await ask(lane, change)
+    await lane.close()
+    store.reclaim()
+    assert store.read(Read(key(1)), seen, 1_000_000) == refusal
 
 
 @pytest.mark.scenario("C13")
