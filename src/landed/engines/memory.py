@@ -134,9 +134,9 @@ class MemoryStore:
             life = self._lives.get((read.key, head.incarnation), {})
             for version in range(max(filters.from_version, head.floor), end + 1):
                 batch = life.get(version)
-                if batch is None:
-                    return self._overtaken(read, head)
-                if not _may_select(filters, batch):
+                if batch is None and (refusal := self._overtaken(read, head)) is not None:
+                    return refusal
+                if batch is None or not _may_select(filters, batch):
                     continue
                 size = _size(batch)
                 if spent and spent + size > budget:
@@ -147,7 +147,7 @@ class MemoryStore:
                     batches.append(selected)
         return Page(tuple(batches), None)
 
-    def _overtaken(self, read: Read, head: Head) -> BelowFloor | AggregateMissing:
+    def _overtaken(self, read: Read, head: Head) -> BelowFloor | AggregateMissing | None:
         """Say why a batch that ``head`` promised is not there any more (log rule R11).
 
         What drops it may run right behind the commit that let it die, before readers see that commit.
@@ -155,8 +155,9 @@ class MemoryStore:
         now = self._heads[read.key]
         if now.life is not Life.LIVE or now.incarnation != head.incarnation:
             return AggregateMissing(read.key)
-        assert read.filters.from_version < now.floor, f"a batch of {read.key} is gone"
-        return BelowFloor(read.filters.from_version, now.floor)
+        if read.filters.from_version < now.floor:
+            return BelowFloor(read.filters.from_version, now.floor)
+        return None
 
     def feed(self, read: FeedRead, budget: int) -> FeedPage:
         """Entries after a position; see ``Store.feed``."""
