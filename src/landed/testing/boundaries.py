@@ -82,6 +82,25 @@ class BoundaryError(AssertionError):
         self.seen = seen
 
 
+def _keep_quiet_about_crashes() -> None:
+    """A task of a life that ended dies of the crash, and nobody is left to ask it: that is no error.
+
+    It stays so for this loop: tasks are collected when they please, also after the last life.
+    """
+    loop = asyncio.get_running_loop()
+    usual = loop.get_exception_handler()
+
+    def tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), Crash):
+            return
+        if usual is None:
+            loop.default_exception_handler(context)
+        else:
+            usual(loop, context)
+
+    loop.set_exception_handler(tell)
+
+
 async def crash_at_every_boundary(open: Open, begin: Step, check: Step) -> list[Boundary]:
     """Run a program once whole, then once for each boundary it passed with a crash there.
 
@@ -104,6 +123,7 @@ async def crash_at_every_boundary(open: Open, begin: Step, check: Step) -> list[
     Raises:
         BoundaryError: the first after which something did not hold.
     """
+    _keep_quiet_about_crashes()
     with _watched():
         whole = _Life(dies_at=None)
         ledger = open(forget, 0)
