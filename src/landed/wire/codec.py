@@ -25,10 +25,10 @@ _encode: Final = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 class _Reader:
     """Read bodies of one shape into plain tuples."""
 
-    __slots__ = ("_read", "fast")
+    __slots__ = ("_fast", "_read")
 
     def __init__(self, shape: shapes.Shape) -> None:
-        self.fast: Callable[[bytes], Any] = msgspec.msgpack.Decoder(shape.fast).decode
+        self._fast: Callable[[bytes], Any] = msgspec.msgpack.Decoder(shape.fast).decode
         self._read = shape.read
 
     def read(self, body: bytes) -> Any:
@@ -40,7 +40,7 @@ class _Reader:
             MalformedBodyError: it has no such form.
         """
         try:
-            raw = self.fast(body)
+            raw = self._fast(body)
         except msgspec.DecodeError:
             return self.read_by_hand(body)
         return raw if _encode(raw) == body else self.read_by_hand(body)
@@ -48,7 +48,7 @@ class _Reader:
     def read_canonical(self, body: bytes) -> Any:
         """Read a body in the form that we would write ourselves; None for any other."""
         try:
-            raw = self.fast(body)
+            raw = self._fast(body)
         except msgspec.DecodeError:
             return None
         return raw if _encode(raw) == body else None
@@ -91,15 +91,10 @@ class _RequestForm(NamedTuple):
 
 def _request_form(shape: shapes.Shape, build: Callable[[Any], Decoded]) -> _RequestForm:
     reader = _Reader(shape)
-    fast, by_hand = reader.fast, reader.read_by_hand
+    plain = reader.read
 
     def read(body: bytes) -> Decoded:
-        """``_Reader.read``, and what is made of it."""
-        try:
-            raw = fast(body)
-        except msgspec.DecodeError:
-            return build(by_hand(body))
-        return build(raw if _encode(raw) == body else by_hand(body))
+        return build(plain(body))
 
     return _RequestForm(reader, read)
 
