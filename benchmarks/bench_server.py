@@ -234,56 +234,48 @@ async def echo() -> None:
 
 
 class Shape(NamedTuple):
-    loop: str
     connections: int
     outstanding: int
     target: float | None
 
 
 SHAPES: Final = (
-    Shape("uvloop", 1, 1, None),
-    Shape("uvloop", 64, 1, 0.40),
-    Shape("uvloop", 64, 16, 0.20),
-    Shape("uvloop", 512, 1, None),
-    Shape("uvloop", 512, 16, None),
-    Shape("asyncio", 64, 1, 0.40),
-    Shape("asyncio", 64, 16, 0.20),
+    Shape(1, 1, None),
+    Shape(64, 1, 0.40),
+    Shape(64, 16, 0.20),
+    Shape(512, 1, None),
+    Shape(512, 16, None),
 )
 
 
 STORM: Final = 512
 """Connections opened at once."""
-
-
-def shapes() -> list[Shape]:
-    """What is measured here: with uvloop only where it is installed."""
-    has_uvloop = importlib.util.find_spec("uvloop") is not None
-    return [shape for shape in SHAPES if has_uvloop or shape.loop == "asyncio"]
+LOOPS: Final = ("uvloop", "asyncio") if importlib.util.find_spec("uvloop") else ("asyncio",)
+"""Both where both are installed, side by side; the load comes from the first of them."""
 
 
 def steps(plan: Plan) -> int:
     """How far the bar moves."""
-    return plan.rounds * len(shapes()) + len({shape.loop for shape in shapes()})
+    return plan.rounds * len(SHAPES) + len(LOOPS)
 
 
 def run(plan: Plan, report: Report) -> None:
     """Measure, and add to the report."""
     seconds = 0.4 if plan.is_quick else 1.0
     numbers = iter(range(1, 1_000_000))
-    for loop in dict.fromkeys(shape.loop for shape in shapes()):
-        engine = f"sqlite:///{plan.folder}/server-{loop}.sqlite"
-        serve = [sys.executable, "-m", "landed", "serve", "--listen", "127.0.0.1:0"]
-        serve += ["--loop", loop, "--log-format", "none", "--engine", engine]
-        echoing = [sys.executable, "-m", "benchmarks.bench_server", "--echo", loop]
-        with ExitStack() as stack:
-            processes = {
-                "echo": stack.enter_context(started(echoing)),
-                "server": stack.enter_context(started(serve)),
-            }
-            for shape in shapes():
-                if shape.loop == loop:
-                    _measure(plan, report, shape, processes, seconds, numbers)
-            _storm(plan, report, loop, processes["server"], numbers)
+    with ExitStack() as stack:
+        processes = {}
+        for loop in LOOPS:
+            engine = f"sqlite:///{plan.folder}/server-{loop}.sqlite"
+            serve = [sys.executable, "-m", "landed", "serve", "--listen", "127.0.0.1:0"]
+            serve += ["--loop", loop, "--log-format", "none", "--engine", engine]
+            echoing = [sys.executable, "-m", "benchmarks.bench_server", "--echo", loop]
+            processes["echo", loop] = stack.enter_context(started(echoing))
+            processes["server", loop] = stack.enter_context(started(serve))
+        for shape in SHAPES:
+            _measure(plan, report, shape, processes, seconds, numbers)
+        for loop in LOOPS:
+            _storm(plan, report, loop, processes["server", loop], numbers)
 
 
 class Process(NamedTuple):
@@ -308,36 +300,46 @@ def _measure(
     plan: Plan,
     report: Report,
     shape: Shape,
-    processes: dict[str, Process],
+    processes: dict[tuple[str, str], Process],
     seconds: float,
     numbers: Iterator[int],
 ) -> None:
-    loop, connections, outstanding, target = shape
-    report.doing(f"server: {loop}, {connections} x {outstanding}")
-    rates: dict[str, list[Rate]] = {name: [] for name in processes}
+    connections, outstanding, target = shape
+    report.doing(f"server: {connections} x {outstanding}")
+    rates: dict[str, list[Rate]] = {f"{what} {loop}": [] for what, loop in processes}
 
-    def rate(name: str) -> float:
+    def rate(process: Process, into: list[Rate]) -> float:
         number = next(numbers)
-        driving = drive(processes[name], connections, outstanding, seconds=seconds, number=number)
-        rates[name].append(run_on(loop, driving))
-        return rates[name][-1].requests_per_s
+        driving = drive(process, connections, outstanding, seconds=seconds, number=number)
+        into.append(run_on(LOOPS[0], driving))
+        return into[-1].requests_per_s
 
-    subjects: dict[str, Callable[[], float]] = {name: partial(rate, name) for name in processes}
+    subjects: dict[str, Callable[[], float]] = {
+        name: partial(rate, process, rates[name])
+        for name, process in zip(rates, processes.values(), strict=True)
+    }
     found = interleaved(plan.rounds, subjects, after=report.step)
-    report.add(
-        Figure(
-            bench="server",
-            subject=f"{loop}, {connections} connections, {outstanding} outstanding",
-            rounds=ratios(found["server"], found["echo"]),
-            unit="x",
-            measured=_shown(rates["server"]),
-            against=_shown(rates["echo"]),
-            target=target,
-        )
-    )
 
-    if outstanding == 1:
-        report.add(_late(f"{loop}, {connections} connections", rates["server"]))
+    def add(subject: str, measured: str, against: str, target: float | None) -> None:
+        report.add(
+            Figure(
+                bench="server",
+                subject=subject,
+                rounds=ratios(found[measured], found[against]),
+                unit="x",
+                measured=_shown(rates[measured]),
+                against=_shown(rates[against]),
+                target=target,
+            )
+        )
+
+    at = f"{connections} connections, {outstanding} outstanding"
+    for loop in LOOPS:
+        add(f"{loop}, {at}", f"server {loop}", f"echo {loop}", target)
+        if outstanding == 1:
+            report.add(_late(f"{loop}, {connections} connections", rates[f"server {loop}"]))
+    if len(LOOPS) > 1:
+        add(f"asyncio against uvloop, {at}", "server asyncio", "server uvloop", 0.85)
 
 
 def _late(subject: str, rates: list[Rate]) -> Figure:
@@ -356,7 +358,7 @@ def _late(subject: str, rates: list[Rate]) -> Figure:
 
 def _storm(plan: Plan, report: Report, loop: str, process: Process, numbers: Iterator[int]) -> None:
     report.doing(f"server: {loop}, {STORM} connections at once")
-    took = [run_on(loop, storm(process, number=next(numbers))) for _ in range(plan.rounds)]
+    took = [run_on(LOOPS[0], storm(process, number=next(numbers))) for _ in range(plan.rounds)]
     report.step()
     report.add(
         Figure(
