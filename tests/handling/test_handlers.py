@@ -528,6 +528,30 @@ def test_a_handler_that_hangs_is_left_behind_and_can_write_nothing_later(
         assert row_of(made).state == "done"
 
 
+def test_a_handler_in_a_statement_without_end_is_cut_off_and_the_worker_lives(ledger_db: LedgerDb):
+    """Closing the connection under such a statement ends the process, so it is interrupted first."""
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    ended = threading.Event()
+
+    def handler(tx, event):
+        bill_row(tx, event)
+        if len(made.seen) > 1:
+            return
+        try:
+            tx.conn.execute(text(endless))
+        finally:
+            ended.set()
+
+    with shop(ledger_db, handler) as made:
+        made.receive("i1")
+        work(made, pace=Pace(backoff_us=0, limit_s=0.1))
+        assert ended.wait(20)
+        assert made.billed() == {}
+        assert row_of(made).tries == 1
+        work(made)
+        assert made.billed() == {"i1": 1200}, "another run does it"
+
+
 def test_claims_that_might_end_before_their_handlers_do_are_given_back(ledger_db: LedgerDb):
     """Claimed together, handled in turn: the last ones are left to whoever is free."""
     with shop(ledger_db) as made:

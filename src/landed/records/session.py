@@ -32,6 +32,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from landed.clock import Clock, SystemClock
 from landed.errors import ConfigurationError, RetryTransactionError, StorageError
 from landed.fingerprint import keyed_digest
+from landed.records.severable import Severable
 
 T = TypeVar("T")
 
@@ -123,8 +124,12 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         )
     if url.startswith("postgresql://"):
         url = "postgresql+psycopg://" + url.removeprefix("postgresql://")
+    # A handler that takes too long has its connection taken away.
+    options = {"factory": Severable} if url.startswith("sqlite:") else {}
     try:
-        engine = create_engine(url, pool_size=pool_size, max_overflow=pool_size)
+        engine = create_engine(
+            url, pool_size=pool_size, max_overflow=pool_size, connect_args=options
+        )
     except (ArgumentError, ValueError):
         # Neither the text nor the reason is shown: a password may stand in it.
         raise ConfigurationError(

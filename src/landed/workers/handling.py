@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -81,6 +82,46 @@ class _HandlerError(Exception):
     def __init__(self, cause: BaseException) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
         self.cause = cause
+
+
+class _Held:
+    """The connection of handlers at work, so that it can be taken away from them.
+
+    Only while they are at work: before and after that it may be somebody else's.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._driver: Any = None
+        self._is_severed = False
+
+    def take(self, conn: Connection) -> None:
+        """Handlers begin with this connection.
+
+        Raises:
+            TimeoutError: nobody waits for them any more.
+        """
+        with self._lock:
+            if self._is_severed:
+                raise TimeoutError("nobody waits for this handler any more")
+            # PostgreSQL ends an overdue transaction by itself.
+            if not is_postgres(conn.dialect):
+                self._driver = conn.connection.driver_connection
+
+    def let_go(self) -> None:
+        """They have ended; what is left is the commit, which takes no time of theirs."""
+        with self._lock:
+            self._driver = None
+
+    def sever(self) -> None:
+        """Take it away: what they wrote is rolled back, and what they write later is refused.
+
+        On SQLite they hold the one writer's place, so nobody can wait until they notice.
+        """
+        with self._lock:
+            self._is_severed = True
+            if self._driver is not None:
+                self._driver.sever()
 
 
 class Handling(LaneAgent[Sequence[Job]]):
@@ -254,7 +295,7 @@ class Handling(LaneAgent[Sequence[Job]]):
         Raises:
             TimeoutError: they ran for too long; nothing of them is kept.
         """
-        held: list[Connection] = []
+        held = _Held()
         async with self._turns.turn:
             work = asyncio.ensure_future(
                 on_thread(
@@ -272,22 +313,27 @@ class Handling(LaneAgent[Sequence[Job]]):
                     handled = await asyncio.shield(work)
             except TimeoutError:
                 work.add_done_callback(_forget_outcome)
-                await asyncio.to_thread(_sever, held)
+                await asyncio.to_thread(held.sever)
                 raise
         self._note("kp", {"point": "KP-8"})
         return handled
 
-    def _work(
-        self, jobs: Sequence[Job], held: list[Connection], conn: Connection
-    ) -> Mapping[UUID, float]:
-        """TX-HANDLE, of one or several.
+    def _work(self, jobs: Sequence[Job], held: _Held, conn: Connection) -> Mapping[UUID, float]:
+        """TX-HANDLE, of one or several; its connection is taken away if it is overdue."""
+        held.take(conn)
+        try:
+            return self._handle_all(jobs, conn)
+        finally:
+            held.let_go()
+
+    def _handle_all(self, jobs: Sequence[Job], conn: Connection) -> Mapping[UUID, float]:
+        """Handle them, and mark them done.
 
         The marks come first: a second worker waits for them, and then finds them, instead of running
         the handlers along with the first. Taking the work off the schedule comes last: it fails if
         a handler left the transaction unusable, so that nothing seems committed that was not.
         """
         raise_durability(conn, limit_ms=max(1, int(self._pace.limit_s * 1000)))
-        held[:] = [conn]
         marked = outbox.mark_done(conn, self._books, [job.row.outbox_id for job in jobs])
         gathered = effects.Gathered() if self._costs.may_gather(jobs) else None
         handled: dict[UUID, float] = {}
@@ -415,20 +461,6 @@ def _call(job: Job, tx: Tx) -> None:
             "function and returns nothing"
         )
         raise _HandlerError(kind)
-
-
-def _sever(held: list[Connection]) -> None:
-    """Take an overdue handler's connection away from it: what it wrote is rolled back.
-
-    On PostgreSQL the server does that by itself. On SQLite it holds the one writer's place; closed,
-    its later statements fail instead of being kept on their own.
-    """
-    for conn in held:
-        if is_postgres(conn.dialect):
-            continue
-        driver: Any = conn.connection.driver_connection
-        driver.interrupt()
-        driver.close()
 
 
 def _forget_outcome(work: asyncio.Future[Any]) -> None:
