@@ -45,6 +45,7 @@ from landed.records import effects
 from landed.records.tables import contracts, receipts
 from landed.records.tables import effects as effects_table
 from landed.relay import LogSink
+from landed.workers import agent as workers_agent
 from tests.handling.conftest import DIGEST_KEY, LEDGER, LedgerDb
 from tests.handling.ledgers import ACME, KEY, Charge, Invoice, bills, shop
 
@@ -500,6 +501,46 @@ async def test_a_delivery_becomes_a_confirmed_effect_and_its_story_is_told(ledge
         assert told is not None
         assert (told.kind, told.state) == ("effect", "confirmed")
         assert await made.ledger.explain(uuid4()) is None
+        await made.ledger.aclose()
+
+
+@pytest.mark.parametrize("by", ["receive", "begin", "transact"])
+async def test_what_is_committed_here_is_done_at_once_by_a_worker_of_this_process(
+    ledger_db: LedgerDb, monkeypatch: pytest.MonkeyPatch, by: str
+):
+    """Its looks are an hour apart, and it rests already: nothing but the commit wakes it."""
+    monkeypatch.setattr(workers_agent, "IDLE_MIN_S", 3600.0)
+    charge = Charge("i1", 1200)
+
+    async def send(call):
+        return call.answer("200", result=b"done")
+
+    def handler(tx, _event):
+        tx.request(made.collect, "i1/collect", charge)
+
+    with shop(ledger_db, handler) as made:
+        made.collect.sender = send
+        worker = made.ledger.worker(lanes=["handle", "effect"])
+        worker._life.idle_max_s = 3600.0
+        working = asyncio.ensure_future(worker.run())
+        async with asyncio.timeout(20):
+            while len(worker._life.now._waiters) < len(worker.agents):
+                await asyncio.sleep(0.01)
+        match by:
+            case "receive":
+                headers, body = delivery()
+                await made.ledger.receive(made.producer, headers=headers, body=body)
+            case "begin":
+                async with made.ledger.begin() as tx:
+                    await tx.request(made.collect, "i1/collect", charge)
+            case _:
+                await asyncio.to_thread(
+                    made.ledger.transact, lambda tx: tx.request(made.collect, "i1/collect", charge)
+                )
+        effect = await made.ledger.wait(made.collect, "i1/collect", timeout_s=10)
+        assert effect.state is State.CONFIRMED
+        worker.stop()
+        await working
         await made.ledger.aclose()
 
 

@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -22,10 +23,12 @@ from landed.effects.state import State
 from landed.errors import ConfigurationError, StorageError
 from landed.facts import forget
 from landed.records import invariants, rebuild, schedule
+from landed.records.bell import Bell
 from landed.records.retention import Policy
 from landed.records.tables import effects as effect_rows
 from landed.records.tables import schedule as schedule_rows
 from landed.registry import Ordering, Registry
+from landed.workers import agent as workers_agent
 from landed.workers.agent import LaneAgent, Life, Rest, note_failure, run, shielded
 from landed.workers.desk import Desk, Tempo
 from landed.workers.flow import Flow
@@ -88,6 +91,71 @@ async def test_a_wake_up_ends_a_rest_at_once_and_a_lost_one_costs_latency_only()
     await until(lambda: agent.ran > 3)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("of_a_lane", [False, True])
+async def test_a_wake_up_within_a_look_that_came_too_late_for_it_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, of_a_lane: bool
+):
+    monkeypatch.setattr(workers_agent, "IDLE_MIN_S", 3600.0)
+    life = Life(idle_max_s=3600.0)
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            life.wake()
+
+    class Looking(Counting):
+        async def run_once(self) -> int:
+            look()
+            return 0
+
+    class OfALane(LaneAgent[int]):
+        async def take(self, limit: int) -> list[int]:
+            look()
+            return []
+
+        async def work(self, piece: int) -> None: ...
+
+    agent = OfALane("of a lane", slots=1, note=forget) if of_a_lane else Looking()
+    running = asyncio.ensure_future(run(agent, life, note=forget))
+    await until(lambda: len(looks) == 2)
+    life.stop()
+    await running
+    assert len(looks) == 2
+
+
+async def test_rings_wake_at_once_and_many_of_them_only_now_and_then():
+    bell, life, woken = Bell(), Life(), []
+    wake = life.wake
+    life.wake = lambda: (woken.append(1), wake())
+    with bell.heard(life.hurry):
+        bell.ring()
+        await until(lambda: len(woken) == 1)
+        for _ in range(100):
+            bell.ring()
+        await until(lambda: len(woken) == 2)
+        await asyncio.to_thread(bell.ring)
+        await until(lambda: len(woken) == 3)
+    bell.ring()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(woken) == 3, "nobody hears it any more"
+
+
+async def test_a_bell_rings_past_a_loop_that_was_closed():
+    bell, heard = Bell(), asyncio.Event()
+
+    async def forgotten() -> None:
+        bell.heard(never.append).__enter__()
+
+    never: list[Any] = []
+    await asyncio.to_thread(asyncio.run, forgotten())
+    with bell.heard(heard.set):
+        bell.ring()
+        async with asyncio.timeout(10):
+            await heard.wait()
 
 
 async def test_finished_work_wakes_the_other_lanes_and_not_what_only_time_brings():

@@ -20,7 +20,8 @@ from landed.deliveries.event import Rejected
 from landed.errors import StorageError
 from landed.facts import Note
 from landed.intake.admission import Admitted, beyond_retention
-from landed.records.receipts import Arrival, Taken, keep
+from landed.records.bell import Ring, silent
+from landed.records.receipts import Arrival, Conflicting, Kept, Taken, keep
 from landed.records.retention import replay_floor
 from landed.records.session import Books, transact
 
@@ -55,12 +56,20 @@ class Groups:
     """Takes admitted deliveries and answers each after its commit."""
 
     def __init__(
-        self, engine: Engine, books: Books, *, note: Note, sizes: Sizes, is_grouping: bool = True
+        self,
+        engine: Engine,
+        books: Books,
+        *,
+        note: Note,
+        sizes: Sizes,
+        is_grouping: bool = True,
+        ring: Ring = silent,
     ) -> None:
         self._engine = engine
         self._books = books
         self._note = note
         self._sizes = sizes
+        self._ring = ring
         self._members_max = sizes.members if is_grouping else 1
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="landed-receipts")
         self._waiting: list[_Waiting] = []
@@ -105,6 +114,8 @@ class Groups:
                 outcomes = await loop.run_in_executor(
                     self._thread, self._commit, [member.admitted for member in group]
                 )
+                if any(map(_is_work, outcomes)):
+                    self._ring()
                 for member, outcome in zip(group, outcomes, strict=True):
                     if not member.done.done():
                         member.done.set_result(outcome)
@@ -208,6 +219,13 @@ def refusal_of(error: Exception) -> Rejected:
         if not error.is_outcome_known:
             return unavailable("nobody knows whether it was kept; a repeat is recognised")
     return unavailable()
+
+
+def _is_work(outcome: Outcome) -> bool:
+    """Whether something new was kept; of a repeat nothing follows."""
+    return not isinstance(outcome, Rejected) and any(
+        isinstance(item, Kept | Conflicting) for item in outcome
+    )
 
 
 def _is_outcome_known(error: Exception) -> bool:

@@ -26,6 +26,7 @@ from landed.intake.rate import Rates
 from landed.intake.reading import Headers
 from landed.intake.refusals import Refusals
 from landed.records import ingest
+from landed.records.bell import Ring, silent
 from landed.records.receipts import Conflicting, Kept, Taken
 from landed.records.session import Books, transact
 from landed.registry import Registry
@@ -69,6 +70,7 @@ class Intake:
         note: takes facts.
         bounds: what is taken at most.
         is_grouping: share one commit between requests that wait together.
+        ring: tells the workers of this process that something was kept.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Intake:
         note: Note = forget,
         bounds: Bounds | None = None,
         is_grouping: bool = True,
+        ring: Ring = silent,
     ) -> None:
         self.bounds = bounds or Bounds()
         self.registry = registry
@@ -91,7 +94,12 @@ class Intake:
         self._doorkeeper: Doorkeeper | None = None
         self._judges = ThreadPoolExecutor(self.bounds.judging, thread_name_prefix="landed-intake")
         self._groups = Groups(
-            engine, books, note=note, sizes=self.bounds.sizes, is_grouping=is_grouping
+            engine,
+            books,
+            note=note,
+            sizes=self.bounds.sizes,
+            is_grouping=is_grouping,
+            ring=ring,
         )
         self._refusals = Refusals(engine, books, note=note)
         self._rates = Rates(books.clock)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from landed.errors import StorageError
 from landed.ledger.joining import AsyncTx
+from landed.records.bell import Ring
 from landed.records.session import as_retry, raise_durability
 from landed.registry.tx import Tx
 
@@ -28,9 +29,12 @@ class Begun:
         StorageError: the database failed; if at the commit, nobody knows whether it was kept.
     """
 
-    def __init__(self, engine: Callable[[], Engine], make: Callable[[Connection], Tx]) -> None:
+    def __init__(
+        self, engine: Callable[[], Engine], make: Callable[[Connection], Tx], *, ring: Ring
+    ) -> None:
         self._engine = engine
         self._make = make
+        self._ring = ring
         self._conn: Connection | None = None
         self._turn = asyncio.Lock()
         self._busy: asyncio.Future[Any] | None = None
@@ -59,6 +63,8 @@ class Begun:
                     conn.commit()
             else:
                 conn.rollback()
+        if kind is None:
+            self._ring()
 
     async def __aenter__(self) -> AsyncTx:
         tx = await asyncio.to_thread(self.__enter__)

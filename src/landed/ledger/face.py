@@ -31,6 +31,7 @@ from landed.ledger.declaring import Declarations
 from landed.ledger.joining import AsyncTx, joined
 from landed.ledger.keys import digest_key as find_key
 from landed.records import contracts, effects
+from landed.records.bell import Bell
 from landed.records.explain import Story, explain
 from landed.records.meta import prepare
 from landed.records.session import Books, close_engine, open_engine, transact
@@ -91,6 +92,7 @@ class Ledger(Declarations):
         self._clock = SystemClock() if clock is None else clock
         self._is_relaxed = is_relaxed
         self._is_started = False
+        self._bell = Bell()
 
     # --- Start ----------------------------------------------------------------------------------
 
@@ -168,7 +170,9 @@ class Ledger(Declarations):
         """Write effects and publications into a transaction that you began and will commit.
 
         ``tx = ledger.join(conn)``; for an ``AsyncConnection`` or ``AsyncSession``
-        ``tx = await ledger.join(conn)``. Nothing is committed, rolled back or nested here.
+        ``tx = await ledger.join(conn)``. Nothing is committed, rolled back or nested here. Workers
+        find what you committed at their next look, within a second; what the ledger commits itself
+        wakes those of this process.
 
         Raises:
             NotInTransactionError: no transaction was begun, or it is in autocommit.
@@ -180,7 +184,7 @@ class Ledger(Declarations):
 
     def begin(self) -> Begun:
         """A transaction of the ledger's own: ``with ledger.begin() as tx`` or ``async with``."""
-        return Begun(lambda: self.engine, self._tx)
+        return Begun(lambda: self.engine, self._tx, ring=self._bell.ring)
 
     def transact(self, work: Callable[[Tx], R]) -> R:
         """Run a function in a transaction of the ledger's own; again if the database asks for it.
@@ -189,7 +193,9 @@ class Ledger(Declarations):
             StorageError: the database failed.
             RetryTransactionError: it asked too often.
         """
-        return transact(self.engine, lambda conn: work(self._tx(conn)))
+        result = transact(self.engine, lambda conn: work(self._tx(conn)))
+        self._bell.ring()
+        return result
 
     # --- Questions ------------------------------------------------------------------------------
 
@@ -249,7 +255,7 @@ class Ledger(Declarations):
         """The boundary of this ledger in this process; one endpoint for each producer."""
         from landed.intake.receive import Intake
 
-        return Intake(self.engine, self.books, self.registry, note=self.note)
+        return Intake(self.engine, self.books, self.registry, note=self.note, ring=self._bell.ring)
 
     def asgi(self, *, endpoints: Mapping[str, Sequence[str]] | None = None) -> IntakeApp:
         """The boundary as an ASGI application: ``app.mount("/webhooks", ledger.asgi())``.
@@ -260,7 +266,14 @@ class Ledger(Declarations):
         from landed.intake import Intake, IntakeApp
 
         return IntakeApp(
-            Intake(self.engine, self.books, self.registry, endpoints=endpoints, note=self.note)
+            Intake(
+                self.engine,
+                self.books,
+                self.registry,
+                endpoints=endpoints,
+                note=self.note,
+                ring=self._bell.ring,
+            )
         )
 
     async def receive(self, producer: Producer, *, headers: Given, body: bytes) -> Answer:
@@ -316,7 +329,7 @@ class Ledger(Declarations):
             chance=self.chance,
         )
         agents = [*agents_of(desk, lanes=lanes, slots=concurrency), *others]
-        return Worker(agents, note=self.note)
+        return Worker(agents, note=self.note, bell=self._bell)
 
     async def work(
         self, *, lanes: Iterable[str] | None = None, concurrency: int | None = None

@@ -50,6 +50,7 @@ class Life:
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
         self._nudge: asyncio.TimerHandle | None = None
+        self._hurried = -NUDGE_S
 
     @property
     def is_stopping(self) -> bool:
@@ -65,6 +66,20 @@ class Life:
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
 
+    @property
+    def now(self) -> asyncio.Event:
+        """This moment: set by the next wake-up."""
+        return self._woken
+
+    def hurry(self) -> None:
+        """Something was committed elsewhere: wake at once, but not for each of many."""
+        now = asyncio.get_running_loop().time()
+        if now - self._hurried < NUDGE_S:
+            self.nudge()
+            return
+        self._hurried = now
+        self.wake()
+
     def nudge(self) -> None:
         """Something was done, and may have made work for another lane: wake, but not for each."""
         if self._nudge is None and not self.is_stopping:
@@ -75,9 +90,17 @@ class Life:
         self._nudge = None
         self.wake()
 
-    async def rest(self, seconds: float, *, is_wakeful: bool = True) -> None:
-        """Rest until a wake-up or the stop, or for so long; only the stop ends a sound rest."""
-        end = self._woken if is_wakeful else self._stopping
+    async def rest(
+        self, seconds: float, *, is_wakeful: bool = True, since: asyncio.Event | None = None
+    ) -> None:
+        """Rest until a wake-up or the stop, or for so long; only the stop ends a sound rest.
+
+        Args:
+            seconds: the longest.
+            is_wakeful: False for a sound rest.
+            since: the moment (``now``) from which on a wake-up counts; None: from here on.
+        """
+        end = (since or self._woken) if is_wakeful else self._stopping
         if self.is_stopping:
             return
         try:
@@ -98,6 +121,11 @@ class Rest:
         self._life = life
         self._is_wakeful = is_wakeful
         self._idle_s = IDLE_MIN_S
+        self._since: asyncio.Event | None = None
+
+    def looks(self) -> None:
+        """A look begins: what wakes while it goes on may have come too late for it."""
+        self._since = self._life.now
 
     def found(self) -> None:
         """Work was found: the next rest is short again."""
@@ -107,7 +135,8 @@ class Rest:
         """Rest once."""
         idle_s = min(self._idle_s, self._life.idle_max_s)
         self._idle_s = min(self._idle_s * 2, self._life.idle_max_s)
-        await self._life.rest(idle_s, is_wakeful=self._is_wakeful)
+        since, self._since = self._since, None
+        await self._life.rest(idle_s, is_wakeful=self._is_wakeful, since=since)
 
 
 async def run(agent: Agent, life: Life, *, note: Note) -> None:
@@ -123,6 +152,7 @@ async def run(agent: Agent, life: Life, *, note: Note) -> None:
     rest = Rest(life, is_wakeful=not getattr(agent, "is_timed", False))
     while not life.is_stopping:
         done = 0
+        rest.looks()
         round_ = asyncio.ensure_future(agent.run_once())
         await until_stopped(life, {round_})
         try:
@@ -221,6 +251,7 @@ class LaneAgent(ABC, Generic[W]):
 
         try:
             while not life.is_stopping:
+                rest.looks()
                 pieces = await self._taken(self.room(sum(running.values())))
                 for piece in pieces:
                     task: asyncio.Future[None] = asyncio.ensure_future(self._guarded(piece))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from landed.errors import ConfigurationError
 from landed.facts import Note
+from landed.records.bell import Bell
 from landed.registry.horizons import check_retention
 from landed.relay import relays
 from landed.workers.agent import GRACE_S, Agent, Life, run
@@ -102,8 +103,16 @@ def _is_of(agent: Agent, lane: str) -> bool:
 class Worker:
     """Runs agents together; one that fails comes again, and none stops the others."""
 
-    def __init__(self, agents: Sequence[Agent], *, note: Note, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self,
+        agents: Sequence[Agent],
+        *,
+        note: Note,
+        grace_s: float = GRACE_S,
+        bell: Bell | None = None,
+    ) -> None:
         self.agents = list(agents)
+        self._bell = Bell() if bell is None else bell
         self._note = note
         self._life = Life(grace_s=grace_s)
 
@@ -120,14 +129,18 @@ class Worker:
         """Work until ``stop``."""
         self._note("worker.started", {"lanes": [lane_of(agent) for agent in self.agents]})
         try:
-            async with asyncio.TaskGroup() as group:
-                for agent in self.agents:
-                    group.create_task(
-                        run(agent, self._life, note=self._note), name=f"agent {agent.name}"
-                    )
+            with self._bell.heard(self._life.hurry):
+                await self._run_all()
         finally:
             await self._close()
         self._note("worker.stopped", {})
+
+    async def _run_all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for agent in self.agents:
+                group.create_task(
+                    run(agent, self._life, note=self._note), name=f"agent {agent.name}"
+                )
 
     async def _close(self) -> None:
         """Let go of what agents hold open, such as a sink's connections."""
