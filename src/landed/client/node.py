@@ -7,6 +7,7 @@ import math
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
 from typing import Final, NamedTuple
 
@@ -130,8 +131,11 @@ class Node:
     def expire(self, now: float) -> float:
         """End what has waited too long, close what was idle too long; returns when to come again."""
         next_due = math.inf
-        for place, exchange in enumerate(list(self._waiting)):
-            is_covered = place < self._covered
+        covered = set(
+            islice(self._waiting, self._covered)
+        )  # before somebody leaves and all move up
+        for exchange in list(self._waiting):
+            is_covered = exchange in covered
             due = exchange.give_up_at if is_covered else exchange.due
             if due <= now:
                 exchange.end(NotSent(_waited_error(self.name, is_covered=is_covered)))

@@ -270,6 +270,22 @@ async def test_a_dial_that_hangs_ends_with_its_own_limit():
         assert stats(pool).breaker.value == "open"
 
 
+async def test_who_waits_for_a_dial_beside_one_whose_own_time_is_over_waits_on_for_it():
+    """When one of the two leaves, the other moves up in the queue; the dial is still for it."""
+    node = HostileNode()
+    async with scene(node, connect_timeout_s=2.0, acquire_timeout_s=0.5) as pool:
+        with deaf("a"):
+            began = now()
+            hasty = asyncio.create_task(pool.write(write(1), timeout_s=1.0))
+            patient = asyncio.create_task(pool.write(write(2)))
+            with pytest.raises(ConnectTimeoutError):
+                await hasty
+            assert now() - began == pytest.approx(1.0, abs=0.01)
+            with pytest.raises(ConnectTimeoutError):
+                await patient
+    assert now() - began == pytest.approx(2.0, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("limit", "kind"),
     [("dial", ConnectTimeoutError), ("wait", PoolExhaustedError), ("answer", OutcomeUnknownError)],

@@ -201,7 +201,10 @@ def _load(
     owed: Mapping[bytes, HeadRow],
 ) -> Stored:
     wanted = dict.fromkeys([*keys, *(key for key, _ in pairs)])
-    found = {key: owed.get(key.packed) or find_head(connection, key.packed) for key in wanted}
+    # All of them before the first statement, which fixes the moment that the file is seen at: a head
+    # that is owed since may name a writer whose predecessor's mark this moment does not show.
+    due = {key: owed.get(key.packed) for key in wanted}
+    found = {key: row or find_head(connection, key.packed) for key, row in due.items()}
     marks: dict[tuple[AggregateKey, ClientId], int] = {}
     for pair in pairs:
         row = found[pair[0]]

@@ -2,15 +2,18 @@
 
 import random
 import shutil
+import sqlite3
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from landed.clock import WallMs
+from landed.engines.sqlite import store
 from landed.engines.sqlite.check import verify
 from landed.engines.sqlite.file import read_meta
 from landed.engines.sqlite.repair import lower_mark
+from landed.engines.sqlite.row import HeadRow
 from landed.engines.sqlite.schema import HEADS_UNTIL, SCHEMA_VERSION
 from landed.engines.sqlite.upgrade import upgrade
 from landed.errors import StorageDamagedError, StorageError, StorageForeignError
@@ -300,3 +303,27 @@ def test_a_damaged_entry_that_has_to_be_replayed_is_not_opened(path: Path) -> No
     with pytest.raises(StorageDamagedError, match="the pack at position 2 "), opened(copy):
         pass
     assert not verify(copy).is_sound
+
+
+def test_a_lookup_beside_a_commit_finds_the_mark_of_a_writer_who_is_displaced_meanwhile(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is owed is taken before the file is looked at; else the mark is in neither (I4, I12)."""
+    first, second, *_ = KEYS
+    with opened(path) as log:
+        log.write(first, 1)
+        log.write(second, 7, client=B)
+    find_head = store.find_head
+    with opened(path) as log:
+        log.head(second)
+
+        def found_before_a_commit(connection: sqlite3.Connection, packed: bytes) -> HeadRow | None:
+            found = find_head(connection, packed)
+            if packed == first.packed:
+                log.write(second, 1, enforce=False)
+            return found
+
+        monkeypatch.setattr(store, "find_head", found_before_a_commit)
+        found = log.store.load([first], [(second, B)])
+        assert log.batches(second)[-1].client_id == A
+    assert found.marks == {(second, B): 7}
