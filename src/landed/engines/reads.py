@@ -237,20 +237,21 @@ class ReadSide:
 
     def _fetch(self, read: FeedRead, dones: list[Done]) -> None:
         self._running += 1
+        visible = self.position
         bounded = read._replace(limit=max(read.limit, 1))
         future = self._loop.run_in_executor(
             self._executor, self._store.feed, bounded, self._limits.max_response_size
         )
-        future.add_done_callback(partial(self._finish_fetch, read, dones))
+        future.add_done_callback(partial(self._finish_fetch, read, dones, visible))
 
     def _finish_fetch(
-        self, read: FeedRead, dones: list[Done], future: asyncio.Future[FeedPage]
+        self, read: FeedRead, dones: list[Done], visible: int, future: asyncio.Future[FeedPage]
     ) -> None:
         self._running -= 1
         error = future.exception()
         answer: Answer
         if error is None:
-            answer = self._up_to_visible(read, future.result())
+            answer = self._up_to(visible, read, future.result())
         else:
             self._note("lane.read_failed", {"error": repr(error), "reads": len(dones)})
             answer = Unknown(f"the store could not be read: {error}")
@@ -258,9 +259,15 @@ class ReadSide:
             done(answer)
         self._settled()
 
-    def _up_to_visible(self, read: FeedRead, page: FeedPage) -> FeedPage:
-        """Cut what is durable but not published yet: a reader told of it could not read it."""
-        if page.next_after <= self.position:
+    def _up_to(self, visible: int, read: FeedRead, page: FeedPage) -> FeedPage:
+        """Cut what was not visible yet when the page was asked for.
+
+        A reader told of it before it is published could not read it. And a store knows the heads of
+        what is published, while beside a commit that has just ended it may see a batch and not yet
+        the life that it began, and so take it for one of a life that is over.
+        """
+        if page.next_after <= visible:
             return page._replace(is_at_end=page.is_at_end and page.next_after >= self.position)
-        entries = tuple(entry for entry in page.entries if entry.position <= self.position)
-        return FeedPage(entries, max(self.position, read.after), True)
+        entries = tuple(entry for entry in page.entries if entry.position <= visible)
+        next_after = max(visible, read.after)
+        return FeedPage(entries, next_after, next_after >= self.position)
