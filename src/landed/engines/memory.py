@@ -13,7 +13,7 @@ from uuid import UUID
 from landed.clock import Clock
 from landed.engines.lane import Lane
 from landed.engines.port import LogIdentity, Staged, Stored
-from landed.errors import StorageForeignError
+from landed.errors import StorageDamagedError, StorageForeignError
 from landed.facts import Note, forget
 from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
@@ -123,7 +123,11 @@ class MemoryStore:
         self._entries.append(_Entry(staged.position, key, staged.kind, head.incarnation, version))
 
     def read(self, read: Read, head: Head, budget: int) -> Page | BelowFloor | AggregateMissing:
-        """One page of the life that ``head`` describes; see ``Store.read``."""
+        """One page of the life that ``head`` describes; see ``Store.read``.
+
+        Raises:
+            StorageDamagedError: a batch is missing, and neither a trim nor a delete explains it.
+        """
         filters = read.filters
         end = head.version
         if filters.to_version is not None:
@@ -134,9 +138,9 @@ class MemoryStore:
             life = self._lives.get((read.key, head.incarnation), {})
             for version in range(max(filters.from_version, head.floor), end + 1):
                 batch = life.get(version)
-                if batch is None and (refusal := self._overtaken(read, head)) is not None:
-                    return refusal
-                if batch is None or not _may_select(filters, batch):
+                if batch is None:
+                    return self._overtaken(read, head, version)
+                if not _may_select(filters, batch):
                     continue
                 size = _size(batch)
                 if spent and spent + size > budget:
@@ -147,7 +151,7 @@ class MemoryStore:
                     batches.append(selected)
         return Page(tuple(batches), None)
 
-    def _overtaken(self, read: Read, head: Head) -> BelowFloor | AggregateMissing | None:
+    def _overtaken(self, read: Read, head: Head, version: int) -> BelowFloor | AggregateMissing:
         """Say why a batch that ``head`` promised is not there any more (log rule R11).
 
         What drops it may run right behind the commit that let it die, before readers see that commit.
@@ -157,10 +161,14 @@ class MemoryStore:
             return AggregateMissing(read.key)
         if read.filters.from_version < now.floor:
             return BelowFloor(read.filters.from_version, now.floor)
-        return None
+        raise StorageDamagedError(f"version {version} of {read.key} is missing")
 
     def feed(self, read: FeedRead, budget: int) -> FeedPage:
-        """Entries after a position; see ``Store.feed``."""
+        """Entries after a position; see ``Store.feed``.
+
+        Raises:
+            StorageDamagedError: a batch is missing that can still be read.
+        """
         entries: list[FeedEntry] = []
         spent = 0
         next_after = read.after
@@ -188,7 +196,9 @@ class MemoryStore:
             or head.floor > entry.version
         ):
             return None
-        batch = self._lives[(entry.key, entry.incarnation)][entry.version]
+        batch = self._lives.get((entry.key, entry.incarnation), {}).get(entry.version)
+        if batch is None:
+            raise StorageDamagedError(f"version {entry.version} of {entry.key} is missing")
         return FeedEntry(entry.position, entry.key, entry.kind, batch, entry.version)
 
     def reclaim(self) -> int:

@@ -36,6 +36,7 @@ from landed.log import (
     SequenceTaken,
     Trim,
     Trimmed,
+    Unknown,
     Write,
 )
 
@@ -229,6 +230,9 @@ class Durable:
                         yield f"{leg.key} was told to be deleted, and is not"
             case FeedRead(), FeedPage():
                 yield from self._of_feed(request, answer, seen)
+            case Read() | GetDetails() | FeedRead(), Unknown():
+                # Whatever is done to a disk here is done to its commits.
+                yield f"a read failed, and nobody had spoiled the disk: {answer.detail}"
             case _:
                 pass
 

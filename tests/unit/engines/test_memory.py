@@ -11,7 +11,7 @@ from landed.clock import SystemClock
 from landed.conformance.trial import A, B, delete, key, write
 from landed.engines.ask import ask, ask_all
 from landed.engines.memory import _RECLAIM_SLICE, MemoryStore, open_memory
-from landed.errors import StorageForeignError
+from landed.errors import StorageDamagedError, StorageForeignError
 from landed.limits import Limits
 from landed.log import (
     NEVER,
@@ -93,6 +93,17 @@ async def test_a_page_whose_batches_were_dropped_meanwhile_is_refused_and_not_to
     await lane.close()
     store.reclaim()
     assert store.read(Read(key(1)), seen, 1_000_000) == refusal
+
+
+async def test_a_page_with_a_hole_that_nothing_explains_is_damage_and_so_is_such_a_feed() -> None:
+    store = await filled(3)
+    head = store._heads[key(1)]
+    del store._lives[key(1), head.incarnation][2]
+    with pytest.raises(StorageDamagedError, match="version 2 of"):
+        store.read(Read(key(1)), head, 1_000_000)
+    with pytest.raises(StorageDamagedError, match="version 2 of"):
+        store.feed(FeedRead(0), 1_000_000)
+    assert store.feed(FeedRead(2), 1_000_000).is_at_end
 
 
 @pytest.mark.scenario("C13")
