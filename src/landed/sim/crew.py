@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from functools import partial
 from typing import Final
 
 from landed.sim.explore import Report, explore
+from landed.sim.hire import hired
 from landed.sim.plan import EngineName
 from landed.sim.subject import load_subject
 
@@ -47,15 +47,12 @@ def _share(seeds: range, work: Work, jobs: int, size: int) -> Iterator[Report]:
         yield from work(seeds)
         return
     chunks = [seeds[at : at + size] for at in range(0, len(seeds), size)]
-    executor = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-    try:
+    with hired(jobs) as crew:
         futures: list[Future[list[Report]]] = [
-            executor.submit(_listed, work, chunk) for chunk in chunks
+            crew.submit(_listed, work, chunk) for chunk in chunks
         ]
         for future in as_completed(futures):
             yield from future.result()
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _listed(work: Work, seeds: range) -> list[Report]:

@@ -15,6 +15,7 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from landed.client.assign import BreakerState
 from landed.client.options import PoolOptions
 from landed.client.pool import Pool
 from landed.errors import AggregateMissingError, LandedError, TrimmedError
@@ -35,6 +36,9 @@ _LOOKS_ON: Final = 0.5
 _LOOKS: Final = 4
 _LEGS_MAX: Final = 3
 _EVENTS_MAX: Final = 3
+_DETAILS: Final = 0.4
+_READS: Final = 0.9
+"""A visitor asks for details below the one, for a page below the other, for the feed above both."""
 _KINDS: Final = ("write", "write", "write", "again", "trim", "delete")
 
 
@@ -171,17 +175,21 @@ async def _visit(plan: Plan, history: History, address: str, is_over: asyncio.Ev
     """Read beds and accounts again and again, so that many are cold and some are busy."""
     rng = sim_loop().stream("visitor")
     pool = Pool(PoolOptions(addresses=(address,)), jitter=rng, note=history.noter("visitor"))
+    keys = (*plan.beds, *plan.beds, *plan.keys)
     after = 0
     try:
         while not is_over.is_set():
             await asyncio.sleep(plan.pause_s * rng.random() / 4)
-            key = rng.choice((*plan.beds, *plan.beds, *plan.keys))
+            key, kind = rng.choice(keys), rng.random()
+            # From somewhere, as if a page had been read before.
+            since = rng.choice((1, 1, 2, 4)) if _DETAILS <= kind < _READS else 0
+            if _is_shut(pool):
+                continue
             try:
-                kind = rng.random()
-                if kind < 0.4:
+                if since:
+                    await _read(pool, key, since)
+                elif kind < _DETAILS:
                     await pool.details(key, timeout_s=_ANSWER_S)
-                elif kind < 0.9:
-                    await _read(pool, key, rng)
                 else:
                     after = (await pool.feed(FeedRead(after), timeout_s=_ANSWER_S)).next_after
             except LandedError:
@@ -190,9 +198,17 @@ async def _visit(plan: Plan, history: History, address: str, is_over: asyncio.Ev
         await pool.close()
 
 
-async def _read(pool: Pool, key: AggregateKey, rng: Random) -> None:
-    """From somewhere, as if a page had been read before; from the floor if that is trimmed."""
-    since = rng.choice((1, 1, 2, 4))
+def _is_shut(pool: Pool) -> bool:
+    """Say whether it would refuse without asking anybody: most visits of all worlds are such ones."""
+    nodes = pool.stats().values()
+    return bool(nodes) and all(
+        node.breaker is BreakerState.OPEN and not (node.idle or node.busy or node.dialling)
+        for node in nodes
+    )
+
+
+async def _read(pool: Pool, key: AggregateKey, since: int) -> None:
+    """A page from a version on; from the floor if that is trimmed."""
     try:
         await pool.read(Read(key, ReadFilters(since)), timeout_s=_ANSWER_S)
     except TrimmedError as trimmed:

@@ -39,12 +39,15 @@ class Request:
     began_at: float = 0.0
     """When its first call began; the promised window is counted from here, which is the earliest
     moment at which it can have landed."""
+    _command: Command[Any, Any] | None = field(default=None, repr=False, compare=False)
 
     def command(self) -> Command[Any, Any]:
-        """What carries it out."""
+        """What carries it out: a value, and the same one for every call."""
         if isinstance(self.order, Wish):
             return self.order.command(self.event_id)
-        return command_of(self.order, self.event_id)
+        if self._command is None:
+            self._command = command_of(self.order, self.event_id)
+        return self._command
 
     @property
     def targets(self) -> tuple[AggregateKey, ...]:

@@ -12,7 +12,6 @@ has failed, whatever its result.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import socket
 import sys
 import warnings
@@ -23,6 +22,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import Context, copy_context
+from functools import partial
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -74,6 +75,8 @@ class SimHandle(asyncio.Handle):
     """A handle that is made without asking for the loop's debug mode: half of the cost of a turn."""
 
     __slots__ = ()
+    _repr = None
+    _source_traceback = None
 
     def __init__(
         self,
@@ -87,14 +90,14 @@ class SimHandle(asyncio.Handle):
         self._loop = loop
         self._context = copy_context() if context is None else context
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
 
 
 class SimTimer(asyncio.TimerHandle):
     """The same, due at a moment."""
 
     __slots__ = ()
+    _repr = None
+    _source_traceback = None
 
     def __init__(
         self,
@@ -109,8 +112,6 @@ class SimTimer(asyncio.TimerHandle):
         self._loop = loop
         self._context = copy_context() if context is None else context
         self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
         self._when = when
         self._scheduled = True
 
@@ -136,6 +137,8 @@ class SimLoop(base_events.BaseEventLoop):
     _ready: deque[asyncio.Handle]
     _stopping: bool
     _closed: bool
+    get_debug = bool  # asked for every future: this says False without a frame of its own, as
+    # does the partial by which futures are made
 
     def __init__(
         self,
@@ -163,6 +166,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._paused: dict[str, list[asyncio.Handle]] = {}
         self._tasks_made = 0
         self._tasks: list[weakref.ref[asyncio.Task[Any]]] = []
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self.set_task_factory(_make_task)  # type: ignore[arg-type]  # typeshed has another shape a version
         self.slow_callback_duration = float("inf")  # virtual time does not pass while code runs
 
@@ -209,8 +213,8 @@ class SimLoop(base_events.BaseEventLoop):
         if self._closed:
             raise RuntimeError("Event loop is closed")
         timer = SimTimer(when, callback, args, self, context)
-        self._timers_made += 1
-        heapq.heappush(self._timers, (when, self._timers_made, timer))
+        self._timers_made = number = self._timers_made + 1
+        heappush(self._timers, (when, number, timer))
         return timer
 
     def call_soon(  # type: ignore[override]
@@ -231,7 +235,13 @@ class SimLoop(base_events.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call after virtual seconds."""
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        when = self._now + delay
+        timer = SimTimer(when, callback, args, self, context)
+        self._timers_made = number = self._timers_made + 1
+        heappush(self._timers, (when, number, timer))
+        return timer
 
     def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
         self._timers_cancelled += 1
@@ -246,7 +256,9 @@ class SimLoop(base_events.BaseEventLoop):
                     raise SimulationStuckError(f"{_TURNS_MAX} turns without any time passing")
             else:
                 self._advance()
-            self._take_due()
+            timers = self._timers
+            if timers and timers[0][0] <= self._now:
+                self._take_due()
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if handle._cancelled or (paused and self._holds_back(handle)):
@@ -264,7 +276,7 @@ class SimLoop(base_events.BaseEventLoop):
     def _take_due(self) -> None:
         timers, now = self._timers, self._now
         while timers and timers[0][0] <= now:
-            timer = heapq.heappop(timers)[2]
+            timer = heappop(timers)[2]
             timer._scheduled = False  # type: ignore[attr-defined]
             if timer._cancelled:
                 self._timers_cancelled -= 1
@@ -288,10 +300,10 @@ class SimLoop(base_events.BaseEventLoop):
         timers = self._timers
         if len(timers) > _TIMERS_MIN and self._timers_cancelled * 2 > len(timers):
             self._timers = timers = [entry for entry in timers if not entry[2].cancelled()]
-            heapq.heapify(timers)
+            heapify(timers)
             self._timers_cancelled = 0
-        while timers and timers[0][2].cancelled():
-            heapq.heappop(timers)[2]._scheduled = False  # type: ignore[attr-defined]
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)[2]._scheduled = False  # type: ignore[attr-defined]
             self._timers_cancelled -= 1
         if not timers:
             raise SimulationStuckError(

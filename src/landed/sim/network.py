@@ -182,7 +182,7 @@ class Network:
         dials, rng = self.dials, self._rng
         there = (_resolve(host), port)
         here = (this_host(), self._take_port())
-        await self._pass(self._delay())
+        await asyncio.sleep(self._delay())
         is_deaf = dials.deaf > 0 and rng.random() < dials.deaf
         if is_deaf or there[0] in self._dark:
             self._tell("net.deaf", here, there)
@@ -191,7 +191,7 @@ class Network:
         is_refused = dials.refuse > 0 and rng.random() < dials.refuse
         if server is None or not server.is_serving() or is_refused:
             self._tell("net.refused", here, there)
-            await self._pass(self._delay())
+            await asyncio.sleep(self._delay())
             raise connection_error(errno.ECONNREFUSED)
         transport = SimTransport(
             self,
@@ -204,10 +204,10 @@ class Network:
         self.ends[transport] = None
         server.accept(transport)
         try:
-            await self._pass(self._delay())
+            await asyncio.sleep(self._delay())
             protocol = factory()
             transport.start(protocol)
-            await self._pass(0)  # as on the real loop, the caller goes on after connection_made
+            await asyncio.sleep(0)  # as on the real loop, the caller goes on after connection_made
         except BaseException:
             transport.abort()
             raise
@@ -252,9 +252,6 @@ class Network:
         port = self._next_port
         self._next_port += 1
         return port
-
-    async def _pass(self, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
 
     # --- what a transport asks about each segment -----------------------------------------------
 

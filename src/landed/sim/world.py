@@ -49,7 +49,8 @@ class World:
         self._keys = list(plan.keys)
         self._rng = sim_loop().stream("world")
         self._replicas: list[Replica] = []
-        self._is_over = asyncio.Event()
+        self._over: asyncio.Future[bool] = sim_loop().create_future()
+        """The first age is over."""
         self._disk = Disk(plan.engine, plan.limits, rng=sim_loop().stream("disk"))
         self._server = ServerLives(
             self._disk, history, sim_loop().stream("server"), down_s=plan.down_s
@@ -114,7 +115,7 @@ class World:
                 for number, requests in enumerate(self._plan.callers):
                     rng = sim_loop().stream(f"caller/{number}")
                     callers.create_task(self._be_a_caller(requests, rng))
-            self._is_over.set()
+            self._over.set_result(True)
 
     async def _be_a_caller(self, requests: tuple[Request, ...], rng: Random) -> None:
         for request in requests:
@@ -194,11 +195,8 @@ class World:
                     self._disturb_once(kind, rng)
 
     async def _is_over_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._is_over.wait()
-        except TimeoutError:
-            return False
+        await asyncio.wait((self._over,), timeout=seconds)
+        return self._over.done()
 
     def _disturb_once(self, kind: str, rng: Random) -> None:
         hosts = [HOST, *(replica.name for replica in self._replicas)]

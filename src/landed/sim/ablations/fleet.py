@@ -53,15 +53,15 @@ _TOLD: Final = frozenset(
 
 def _look(draw: Draw, seed: int) -> tuple[Told, ...]:
     """Live the world of a seed; what was wrong in it."""
-    return _told(run_world(draw(seed)))
+    return _told(run_world(draw(seed), is_told=False))
 
 
 def _shorten(draw: Draw, seed: int, invariant: str) -> list[str]:
     """Make the world of a seed as small as it goes while the invariant stays broken, and tell it."""
-    small = _shrink(draw(seed), lambda plan: _is_broken(run_world(plan), invariant))
+    small = _shrink(draw(seed), lambda plan: _is_broken(run_world(plan, is_told=False), invariant))
     best: list[str] | None = None
     for other in (small.seed, *range(_LAST_PICK)):
-        finding = run_world(replace(small, seed=other))
+        finding = run_world(replace(small, seed=other), is_told=False)
         if _is_broken(finding, invariant):
             lines = _story(finding, invariant)
             if best is None or len(lines) < len(best):

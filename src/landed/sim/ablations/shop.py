@@ -64,6 +64,7 @@ from landed.sim.ablations.shop_far import (
 )
 from landed.sim.ablations.shop_hours import Hours, StillClock
 from landed.sim.ablations.shop_watch import HOUSE, PRODUCER_RETRY_S, PRODUCER_TRANSIT_S, Watch
+from landed.sim.explore import collect_if_due
 from landed.sim.loop import SimLoop
 from landed.testing.crash import Crash, crash_at
 from landed.workers import handling
@@ -448,6 +449,7 @@ def _is_crash(error: BaseException) -> bool:
 
 def live(day: Day) -> tuple[Seen, list[tuple[str, str]]]:
     """Live one world; what was seen, and what is wrong in the end."""
+    collect_if_due()
     folder = Path(tempfile.mkdtemp(prefix="landed-shop-", dir=_memory()))
 
     async def _whole() -> tuple[Seen, list[tuple[str, str]]]:
