@@ -150,9 +150,10 @@ def close_engine(engine: Engine) -> None:
 
     Nobody waits for such a thread, and without this its session would stay open at the server.
     """
-    if not event.contains(engine.pool, "checkin", _close_what_comes_late):
-        event.listen(engine.pool, "checkin", _close_what_comes_late)
-    engine.dispose()
+    pool = engine.pool
+    engine.dispose()  # and has a new pool, for whoever uses it again: that one keeps what it opens
+    event.listen(pool, "checkin", _close_what_comes_late)
+    pool.dispose()  # what came back in between
 
 
 def _close_what_comes_late(_connection: object, entry: ConnectionPoolEntry) -> None:
