@@ -77,6 +77,8 @@ class Doorkeeper:
 
     registry: Registry
     now_us: Callable[[], int]
+    """By the host's clock as it is: signed times are others', and must not be judged by a clock that
+    was ahead once and cannot go back (SQ-18)."""
     check_ed25519: Ed25519Check | None = None
     forms: Mapping[str, Paths] = field(default_factory=dict)
     """Paths left out of a fingerprint, by the form's name: of earlier declarations too (RC-8)."""

@@ -212,7 +212,7 @@ class Intake:
             )
             self._doorkeeper = Doorkeeper(
                 registry=self.registry,
-                now_us=self._books.now_us,
+                now_us=self._books.wall_us,
                 check_ed25519=find_check(),
                 forms=known,
             )

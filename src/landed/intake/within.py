@@ -31,7 +31,7 @@ def receive_within(
     touched in a user's transaction (rule SQ-5).
     """
     raise_durability(conn)
-    doorkeeper = Doorkeeper(registry=registry, now_us=books.now_us, check_ed25519=find_check())
+    doorkeeper = Doorkeeper(registry=registry, now_us=books.wall_us, check_ed25519=find_check())
     admitted = doorkeeper.admit(Delivery(headers=headers, body=body), (namespace,))
     if isinstance(admitted, Refused):
         return admitted.rejected

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, make_url
@@ -30,7 +30,7 @@ from landed.ledger.begun import Begun
 from landed.ledger.declaring import Declarations
 from landed.ledger.joining import AsyncTx, joined
 from landed.ledger.keys import digest_key as find_key
-from landed.records import contracts, effects
+from landed.records import contracts, effects, stored_time
 from landed.records.bell import Bell
 from landed.records.explain import Story, explain
 from landed.records.meta import prepare
@@ -55,6 +55,12 @@ Given = Mapping[str, str] | Iterable[tuple[str, str]]
 """Headers as web frameworks have them: a mapping, or every line by itself."""
 
 _WAIT_S = 0.05
+CLOCK_BEHIND_US: Final = 5_000_000
+"""What several processes on one host may differ by, and more: beyond it the clock was put back."""
+_BEHIND: Final = (
+    "the host's clock is %.0f s behind the newest record: the ledger goes on from there, so its times "
+    "are ahead of the clock"
+)
 
 
 class Ledger(Declarations):
@@ -146,11 +152,15 @@ class Ledger(Declarations):
         try:
             prepare(self.engine, self.books, is_migrating=is_migrating, is_relaxed=self._is_relaxed)
             transact(self.engine, self._register)
+            behind_us = transact(self.engine, lambda conn: stored_time.resume(conn, self.books))
         except BaseException:
             self.close()
             raise
         for warning in self.registry.warnings:
             self.note("ledger.warned", {"message": warning})
+        if behind_us > CLOCK_BEHIND_US:
+            seconds = behind_us / 1_000_000
+            self.note("ledger.clock_behind", {"seconds": seconds, "message": _BEHIND % seconds})
         self._is_started = True
 
     def close(self) -> None:

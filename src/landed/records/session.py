@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from landed.clock import Clock, SystemClock
+from landed.clock import Clock, LedgerTime, SystemClock
 from landed.errors import ConfigurationError, RetryTransactionError, StorageError
 from landed.fingerprint import keyed_digest
 from landed.records.severable import Severable
@@ -72,7 +72,10 @@ class Books:
     ledger: str
     digest_key: bytes = field(repr=False)
     clock: Clock = field(default_factory=SystemClock)
-    _last_us: list[int] = field(default_factory=lambda: [0], repr=False)
+    _time: LedgerTime = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_time", LedgerTime(self.clock))
 
     def at(self, conn: Connection) -> ColumnElement[int]:
         """Now, by the clock that orders leases and due times, as an SQL expression.
@@ -85,9 +88,19 @@ class Books:
         return literal(self.now_us(), BigInteger)
 
     def now_us(self) -> int:
-        """This process's clock, microseconds since 1970; never below what it said before (SQ-18)."""
-        self._last_us[0] = max(self._last_us[0], int(self.clock.wall_ms()) * _MICROS)
-        return self._last_us[0]
+        """This process's clock, microseconds since 1970; never below what it said before (SQ-18).
+
+        On SQLite nor below what another process stored before this one started.
+        """
+        return self._time.now_us()
+
+    def wall_us(self) -> int:
+        """The host's clock as it is, microseconds since 1970: to be compared with others' clocks."""
+        return int(self.clock.wall_ms()) * _MICROS
+
+    def not_below(self, stored_us: int) -> int:
+        """Go on from a stored time; returns how far the host's clock is behind it (SQ-18)."""
+        return self._time.not_below(stored_us)
 
     def identity_digest(self, *parts: str) -> bytes:
         """The keyed digest of an identity, over its parts as received (rule ID-2)."""

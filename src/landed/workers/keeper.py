@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from landed.effects.state import Reason, State
-from landed.records import deadlines, retention, reviews, runs
+from landed.records import deadlines, retention, reviews, runs, stored_time
 from landed.records.effects import EffectView, view, views
 from landed.registry.horizons import policy_of
 from landed.workers.desk import Desk
@@ -156,6 +156,7 @@ class Keeper:
         desk = self._desk
 
         def _work(conn: Connection) -> tuple[list[deadlines.DoubtAge], int]:
+            stored_time.keep(conn, desk.books)
             return (
                 list(deadlines.doubt_ages(conn, desk.books)),
                 deadlines.alert_age_us(conn, desk.books),
