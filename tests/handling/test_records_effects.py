@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from landed.effects.answer import Ambiguous, Refused, Success
@@ -284,8 +285,6 @@ def test_two_user_transactions_that_ask_for_one_key_at_once(ledger_db, level):
                     return e
                 return requested
 
-            from concurrent.futures import ThreadPoolExecutor
-
             with ThreadPoolExecutor(1) as pool:
                 waiting = pool.submit(ask_second)
                 _wait_for_a_lock(ledger_db)
@@ -302,7 +301,43 @@ def test_two_user_transactions_that_ask_for_one_key_at_once(ledger_db, level):
     assert (again.effect_id, again.is_created) == (made.effect_id, False)
 
 
-def _wait_for_a_lock(db) -> None:
+@pytest.mark.scenario("OR-6")
+@pytest.mark.parametrize("ledger_db", ["postgres"], indirect=True)
+def test_who_asks_whether_it_is_overtaken_waits_for_a_newer_version_that_begins(ledger_db):
+    """Without the lock it would not see the other's attempt, and both would be sent: the old one last.
+
+    On SQLite there is one writer, so nobody asks meanwhile.
+    """
+    books = ledger_db.books
+    older, newer = (
+        ledger_db.transact(
+            lambda conn, version=version: effects.request(
+                conn, books, lives.intent(f"k{version}", order=ordered(version))
+            )
+        ).effect_id
+        for version in (1, 2)
+    )
+
+    def is_overtaken(conn, effect_id):
+        return deadlines.is_overtaken(conn, lives.seen(conn, effect_id), lives.SEALED)
+
+    begins = (
+        update(effect_rows)
+        .where(effect_rows.c.effect_id == newer)
+        .values(state=State.SENDING.value, first_sight_at=1)
+    )
+    with ledger_db.engine.connect() as one, ThreadPoolExecutor(1) as pool:
+        assert not is_overtaken(one, newer)
+        one.execute(begins)
+        asked = pool.submit(
+            transact, ledger_db.open(), lambda conn: is_overtaken(conn, older), is_durable=False
+        )
+        _wait_for_a_lock(ledger_db, unless=asked.done)
+        one.commit()
+        assert asked.result(30), "it saw the newer one"
+
+
+def _wait_for_a_lock(db, *, unless=lambda: False) -> None:
     """Until somebody waits for a lock; asks the server again and again, for ten seconds at most."""
     with db.engine.connect() as conn:
         for _ in range(1000):
@@ -312,7 +347,7 @@ def _wait_for_a_lock(db) -> None:
                     " WHERE wait_event_type = 'Lock' AND datname = current_database()"
                 )
             ).one()
-            if waits[0]:
+            if waits[0] or unless():
                 return
     raise AssertionError("nobody waits for a lock")
 
