@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from landed.engines.port import Done, Staged
+from landed.engines.standing import Standing
 from landed.log import Answer, Batch, Delete, Event, FeedKind, Head, Mutation, Trim, Write
 from landed.log.judge import Admitted
 
@@ -23,7 +24,7 @@ _tuple_new = tuple.__new__
 class Group:
     """Changes that share one flush: made durable, published and answered together, or failed."""
 
-    __slots__ = ("answers", "bytes", "heads", "judged_again", "seqs", "staged")
+    __slots__ = ("_gathered", "_seqs", "answers", "bytes", "judged_again", "staged")
 
     def __init__(self) -> None:
         self.staged: list[Staged] = []
@@ -32,37 +33,67 @@ class Group:
         """What to answer, and to whom, once the group is durable."""
         self.judged_again: list[tuple[Mutation, Done]] = []
         """Requests whose answer rests on a change that is not durable yet (log rule W19)."""
-        self.heads: dict[bytes, Head] = {}
-        """The newest head the group gives each aggregate, by packed key."""
-        self.seqs: dict[Pair, int] = {}
-        """The highest client_seq of each pair's batches in the group."""
         self.bytes = 0
+        self._seqs: dict[Pair, int] = {}
+        self._gathered = 0
 
-    def add_write(self, write: Write, steps: Admitted, now_ms: int, position: int) -> int:
+    @property
+    def heads(self) -> dict[bytes, Head]:
+        """The newest head the group gives each aggregate, by packed key."""
+        return {staged.key.packed: staged.head for staged in self.staged}
+
+    def highest_seq(self, pair: Pair) -> int | None:
+        """The highest client_seq of a pair's batches in the group; None if it has none.
+
+        Gathered when somebody asks, each batch once: most groups are never asked.
+        """
+        seqs = self._seqs
+        for staged in self.staged[self._gathered :]:
+            if staged.batch is not None:
+                one = (staged.key.packed, staged.client_id.int)
+                seqs[one] = max(seqs.get(one, 0), staged.mark)
+        self._gathered = len(self.staged)
+        return seqs.get(pair)
+
+    def add_write(
+        self,
+        write: Write,
+        steps: Admitted,
+        standings: Sequence[Standing],
+        now_ms: int,
+        position: int,
+    ) -> int:
         """Stage an admitted write after a feed position; return the last position it took.
 
         Named tuples are made by the tuple's own constructor here, a third of the cost: this is the
         hot path, and their fields stand in their order a few lines away.
         """
         client_id, legs, user_id = write
-        for leg, (key, head, highest_seq) in zip(legs, steps, strict=True):
+        for leg, step, standing in zip(legs, steps, standings, strict=True):
+            key, head, highest_seq = step
             position += 1
             events = leg.events
             _, _, version, event_seq, _, _, _, _, _, _ = head
             numbered = _numbered(events, event_seq - len(events))
             batch = _tuple_new(Batch, (version, client_id, user_id, now_ms, numbered))
-            staged = (key, _WRITTEN, position, head, batch, client_id, highest_seq)
+            staged = (key, _WRITTEN, position, head, batch, client_id, highest_seq, standing)
             self.staged.append(_tuple_new(Staged, staged))
             self.bytes += size_of(events)
         return position
 
-    def add_other(self, change: Trim | Delete, steps: Admitted, position: int) -> int:
+    def add_other(
+        self,
+        change: Trim | Delete,
+        steps: Admitted,
+        standings: Sequence[Standing],
+        position: int,
+    ) -> int:
         """Stage an admitted trim or delete, likewise."""
         kind = FeedKind.TRIMMED if type(change) is Trim else FeedKind.DELETED
-        for step in steps:
+        for step, standing in zip(steps, standings, strict=True):
             position += 1
             self.staged.append(
-                Staged(step.key, kind, position, step.head, None, change.client_id, 0)
+                Staged(step.key, kind, position, step.head, None, change.client_id, 0, standing)
             )
             self.bytes += _EVENT_OVERHEAD
         return position

@@ -282,13 +282,13 @@ class Lane:
         before = group.bytes
         answer: Answer
         if isinstance(change, Write):
-            self._tail.accept(steps, change.client_id, group)
-            self._position = group.add_write(change, steps, now_ms, self._position)
+            standings = self._tail.accept(steps, group)
+            self._position = group.add_write(change, steps, standings, now_ms, self._position)
             # Past the constructor, as in group.py: one for every write.
             answer = tuple.__new__(Landed, (tuple([head.version for _, head, _ in steps]),))
         else:
-            self._tail.accept(steps, None, group)
-            self._position = group.add_other(change, steps, self._position)
+            standings = self._tail.accept(steps, group)
+            self._position = group.add_other(change, steps, standings, self._position)
             self._reclaimer.expect()
             answer = Trimmed() if isinstance(change, Trim) else Deleted()
         group.answers.append((done, answer))
@@ -349,7 +349,7 @@ class Lane:
     def _publish(self) -> None:
         """Make the group visible, start on the next one, then tell those who wait (C1, C2)."""
         group = self._groups.popleft()
-        self._tail.publish(group, self._groups)
+        self._tail.publish(group)
         self._settled(group)
         self._next_flush(len(group.staged))
         self._note("lane.committed", {"changes": len(group.staged), "bytes": group.bytes})

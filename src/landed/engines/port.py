@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from landed.engines.standing import Standing
 from landed.ids import AggregateKey, ClientId
 from landed.log import (
     AggregateMissing,
@@ -81,6 +82,8 @@ class Staged(NamedTuple):
     A store keeps the higher of this and what it has: a mark is never lowered (log rule I5), and a
     write that does not enforce its sequence is staged without looking the mark up (I18).
     """
+    standing: Standing
+    """Of the aggregate, the same in all that is in flight; a store may use its ``place``."""
 
 
 class Stored(NamedTuple):

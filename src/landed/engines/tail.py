@@ -1,16 +1,18 @@
 """The accepted tail: what readers may see, and every admitted change ahead of it.
 
-Bounded: heads and marks are caches in front of the store, evicted by least recent use. What is
+Bounded: standings and marks are caches in front of the store, evicted by least recent use. What is
 asked and not here is *cold*, and never guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
 
 from landed.engines.group import Group, Pair
 from landed.engines.port import Stored
 from landed.engines.recent import cut
+from landed.engines.standing import Standing
 from landed.ids import AggregateKey, ClientId
 from landed.log import NEVER, Delete, Head, Life, Mutation, Trim
 from landed.log.judge import Admitted
@@ -24,130 +26,124 @@ class AcceptedTail:
     """Heads, marks and sequences in flight, as the law sees them; and the visible heads beneath.
 
     A change is first *ahead* (accepted, in flight) and then *visible*. Heads are replaced, never
-    changed, so "is the newest accepted head the one this group made" is a question of identity.
+    changed, so "is a change of this aggregate in flight" is a question of identity.
+
+    Of each pair the mark is kept in one place only, if it is known: the one that wrote last in the
+    aggregate's standing, every other in ``_marks``.
     """
 
-    __slots__ = (
-        "_ahead",
-        "_ahead_seqs",
-        "_heads",
-        "_heads_max",
-        "_marks",
-        "_marks_max",
-        "_published",
-    )
+    __slots__ = ("_flying", "_heads_max", "_marks", "_marks_max", "_published", "_standings")
 
     def __init__(self, *, heads_max: int, marks_max: int) -> None:
         # Plain dicts in the order of use, by taking out and putting back: an OrderedDict needs
         # a hundred bytes more for each aggregate.
-        self._heads: dict[bytes, Head] = {}
+        self._standings: dict[bytes, Standing] = {}
         self._marks: dict[Pair, int] = {}
-        self._ahead: dict[bytes, Head] = {}
-        self._ahead_seqs: dict[Pair, int] = {}
+        self._flying: deque[Group] = deque()
+        """Groups with accepted changes that are not visible yet, in order."""
         self._heads_max = heads_max
         self._marks_max = marks_max
-        self._published: list[dict[Pair, int]] | None = None
+        self._published: list[Group] | None = None
 
     # --- the law's view
 
     def head(self, key: AggregateKey) -> Head:
         """The head with every accepted change in it. Raises Cold."""
-        packed = key.packed
-        head = self._ahead.get(packed) or self._heads.get(packed)
-        if head is None:
+        standing = self._standings.get(key.packed)
+        if standing is None:
             raise Cold
-        return head
+        return standing.accepted
 
     def mark(self, key: AggregateKey, client_id: ClientId) -> int:
         """The pair's visible mark, 0 if none. Raises Cold."""
-        packed = key.packed
-        mark = self._marks.get((packed, client_id.int))
+        packed, client = key.packed, client_id.int
+        standing = self._standings.get(packed)
+        if standing is not None and standing.client == client:
+            return standing.mark
+        mark = self._marks.get((packed, client))
         if mark is None:
-            head = self._heads.get(packed)
-            if head is not None and head.life is Life.NEVER:
+            if standing is not None and standing.visible.life is Life.NEVER:
                 return 0
             raise Cold
         return mark
 
     def in_flight(self, key: AggregateKey, client_id: ClientId) -> int | None:
         """The highest client_seq of the pair's batches in flight; None if there are none."""
-        return self._ahead_seqs.get((key.packed, client_id.int))
+        if not self.is_ahead(key):
+            return None
+        pair = (key.packed, client_id.int)
+        found = [group.highest_seq(pair) for group in self._flying]
+        return max([seq for seq in found if seq is not None], default=None)
 
     # --- the readers' view
 
     def visible(self, key: AggregateKey) -> Head:
         """The head readers may see. Raises Cold."""
-        head = self._heads.pop(key.packed, None)
-        if head is None:
+        standing = self._standings.pop(key.packed, None)
+        if standing is None:
             raise Cold
-        self._heads[key.packed] = head
-        return head
+        self._standings[key.packed] = standing
+        return standing.visible
 
     def is_ahead(self, key: AggregateKey) -> bool:
         """Say whether a change of the aggregate is in flight."""
-        return key.packed in self._ahead
+        standing = self._standings.get(key.packed)
+        return standing is not None and standing.accepted is not standing.visible
 
     # --- changes
 
-    def accept(self, steps: Admitted, client_id: ClientId | None, group: Group) -> None:
-        """Put admitted steps ahead, as part of a group; ``client_id`` of a write, else None."""
-        ahead, heads = self._ahead, group.heads
-        for key, head, highest_seq in steps:
+    def accept(self, steps: Admitted, group: Group) -> list[Standing]:
+        """Put admitted steps ahead, as part of a group they are added to next; return whose."""
+        flying = self._flying
+        if not flying or flying[-1] is not group:
+            flying.append(group)
+        standings = self._standings
+        found = []
+        for key, head, _ in steps:
             packed = key.packed
-            ahead[packed] = heads[packed] = head
-            if client_id is not None:
-                pair = (packed, client_id.int)
-                for seqs in (self._ahead_seqs, group.seqs):
-                    if seqs.get(pair, -1) < highest_seq:
-                        seqs[pair] = highest_seq
+            standing = standings.pop(packed)
+            standings[packed] = standing
+            standing.accepted = head
+            found.append(standing)
+        return found
 
-    def publish(self, group: Group, later: Sequence[Group]) -> None:
-        """Make a durable group visible, all of it in this one call (log rules C2, M7)."""
+    def publish(self, group: Group) -> None:
+        """Make the eldest group visible, all of it in this one call (log rules C2, M7)."""
+        self._flying.popleft()
         if self._published is not None:
-            self._published.append(group.seqs)
-        if later:
-            ahead = self._ahead
-            for packed, head in group.heads.items():
-                if ahead[packed] is head:
-                    del ahead[packed]
-        else:
-            self._ahead.clear()
-        self._publish_marks(group.seqs, later)
-        heads = self._heads
-        for packed, head in group.heads.items():
-            heads.pop(packed, None)
-            heads[packed] = head
-
-    def _publish_marks(self, seqs: dict[Pair, int], later: Sequence[Group]) -> None:
-        """Raise the marks that are known; one that is not stays to be looked up (I5, I18)."""
-        marks = self._marks
-        for pair, seq in seqs.items():
-            mark = marks.pop(pair, None)
-            if mark is None:
-                head = self._heads.get(pair[0])
-                if head is None or head.life is not Life.NEVER:
-                    continue
-                mark = 0
-            marks[pair] = max(mark, seq)
-        if not later:
-            self._ahead_seqs.clear()
-            return
-        ahead, changed = self._ahead_seqs, self._ahead
-        for pair, seq in seqs.items():
-            if pair[0] not in changed:
-                del ahead[pair]
-            # A higher one in flight is of a later group, and stays the highest.
-            elif ahead[pair] == seq:
-                still = [group.seqs[pair] for group in later if pair in group.seqs]
-                if still:
-                    ahead[pair] = max(still)
+            self._published.append(group)
+        for key, _, _, head, batch, client_id, highest_seq, standing in group.staged:
+            if batch is not None:
+                if standing.client == client_id.int:
+                    standing.mark = max(standing.mark, highest_seq)
                 else:
-                    del ahead[pair]
+                    self._raise_other(standing, key, client_id, highest_seq)
+            standing.visible = head
+
+    def _raise_other(
+        self, standing: Standing, key: AggregateKey, client_id: ClientId, seq: int
+    ) -> None:
+        """Raise a mark that is known elsewhere; one that is not stays to be looked up (I5, I18)."""
+        mark = self._marks.pop((key.packed, client_id.int), None)
+        if mark is None:
+            if standing.visible.life is not Life.NEVER:
+                return
+            mark = 0
+        self._seat(standing, key, client_id, max(mark, seq))
+
+    def _seat(self, standing: Standing, key: AggregateKey, client_id: ClientId, mark: int) -> None:
+        """Keep a pair's mark in the standing, and that of the pair it held among the others."""
+        if standing.client is not None and standing.client != client_id.int:
+            self._marks[key.packed, standing.client] = standing.mark
+        standing.client = client_id.int
+        standing.mark = mark
 
     def roll_back(self) -> None:
         """Return to the visible state, as if nothing in flight had been sent (log rule C6)."""
-        self._ahead.clear()
-        self._ahead_seqs.clear()
+        for group in self._flying:
+            for staged in group.staged:
+                staged.standing.accepted = staged.standing.visible
+        self._flying.clear()
 
     # --- cold and warm
 
@@ -171,7 +167,7 @@ class AcceptedTail:
         return keys, pairs
 
     def _is_warm(self, key: AggregateKey) -> bool:
-        return key.packed in self._ahead or key.packed in self._heads
+        return key.packed in self._standings
 
     def expect(self) -> None:
         """A lookup starts: remember the sequences that are published while it runs."""
@@ -191,19 +187,26 @@ class AcceptedTail:
         hence the higher of what was found and what was published.
         """
         for key in keys:
-            self._heads[key.packed] = stored.heads.get(key, NEVER)
+            self._standings[key.packed] = Standing(stored.heads.get(key, NEVER))
         published = self._published or ()
         for key, client_id in pairs:
             pair = (key.packed, client_id.int)
             mark = stored.marks.get((key, client_id), 0)
-            self._marks[pair] = max([mark, *(seqs.get(pair, 0) for seqs in published)])
+            mark = max([mark, *(group.highest_seq(pair) or 0 for group in published)])
+            standing = self._standings.get(key.packed)
+            if standing is None:
+                self._marks[pair] = mark
+            else:
+                self._marks.pop(pair, None)
+                self._seat(standing, key, client_id, mark)
         self._published = None
 
     def evict(self) -> None:
         """Drop the least recently used beyond the bounds; never a head with a change in flight."""
-        heads = cut(self._heads, self._heads_max)
-        if heads is not self._heads:
-            for packed in self._ahead:
-                heads.setdefault(packed, self._heads[packed])
-            self._heads = heads
+        standings = cut(self._standings, self._heads_max)
+        if standings is not self._standings:
+            for group in self._flying:
+                for staged in group.staged:
+                    standings.setdefault(staged.key.packed, staged.standing)
+            self._standings = standings
         self._marks = cut(self._marks, self._marks_max)

@@ -157,7 +157,7 @@ async def test_caches_are_bounded_and_what_is_in_flight_stays() -> None:
     lane, store = await open_scripted(replace(Limits(), cached_heads_max=5, cached_marks_max=3))
     for turn in range(3):
         await ask_all(lane, [write(key(id), turn + 1) for id in range(50)])
-        assert len(lane._tail._heads) <= 5
+        assert len(lane._tail._standings) <= 5
         assert len(lane._tail._marks) <= 3
     lane.gate.hold()
     pending = [ask(lane, write(key(id), 4)) for id in range(50)]
@@ -170,7 +170,7 @@ async def test_caches_are_bounded_and_what_is_in_flight_stays() -> None:
     lane.gate.release()
     assert [await answer for answer in pending] == [Landed((4,))] * 50
     await last
-    assert len(lane._tail._heads) <= 5
+    assert len(lane._tail._standings) <= 5
     await lane.close()
 
 
@@ -364,11 +364,11 @@ async def test_a_page_that_was_being_reclaimed_is_decided_again() -> None:
     store.read = cut_short  # type: ignore[method-assign]
     answer = ask(lane, Read(key(1)))
     lane._reads.reclaiming()
-    lane._tail._heads[key(1).packed] = lane._tail.visible(key(1))._replace(floor=3)
+    lane._tail._standings[key(1).packed].visible = lane._tail.visible(key(1))._replace(floor=3)
     assert await answer == BelowFloor(1, 3)
     answer = ask(lane, Read(key(1), ReadFilters(3)))
     lane._reads.reclaiming()
-    del lane._tail._heads[key(1).packed]
+    del lane._tail._standings[key(1).packed]
     assert isinstance(await answer, Page), "looked up again and decided again"
     await lane.close()
 

@@ -8,12 +8,11 @@ import pytest
 
 from landed.engines.group import Group
 from landed.engines.port import Stored
-from landed.engines.sqlite.append import packed_place, unpacked_place
-from landed.engines.sqlite.row import HeadRow
 from landed.engines.tail import AcceptedTail, Cold
 from landed.engines.writers import WRITERS_MAX, Writers
 from landed.ids import AggregateKey, ClientId
-from landed.log import NEVER, Event, Write
+from landed.log import Event, Life, Write
+from landed.log.judge import Step
 
 
 def key(number: int) -> AggregateKey:
@@ -42,20 +41,16 @@ def test_writers_without_number_do_not_take_memory_without_end():
         assert len(writers._known) <= WRITERS_MAX + 1
 
 
-@pytest.mark.parametrize("mark_client", [None, bytes(16), bytes(range(16))])
-def test_a_place_is_remembered_as_it_was(mark_client):
-    row = HeadRow(2**63 - 1, key(1), NEVER, 2**62, mark_client, 2**64 - 1)
-    assert unpacked_place(packed_place(row)) == (2**63 - 1, 2**62, mark_client, 2**64 - 1)
-
-
 def test_caches_keep_what_was_used_last_and_stay_within_a_sixteenth_of_their_bounds():
     tail = AcceptedTail(heads_max=128, marks_max=128)
-    client = ClientId(UUID(int=7))
+    clients = [ClientId(UUID(int=number)) for number in (7, 8, 9)]
     for number in range(1000):
-        tail.learn([key(number)], [(key(number), client)], Stored({}, {}))
+        pairs = [(key(number), client) for client in clients]
+        tail.learn([key(number)], pairs, Stored({}, {}))
+        assert [tail.mark(*pair) for pair in pairs] == [0, 0, 0]
         tail.visible(key(0))
         tail.evict()
-        assert len(tail._heads) <= 136
+        assert len(tail._standings) <= 136
         assert len(tail._marks) <= 136
     assert tail.visible(key(0)) == tail.visible(key(999))
     with pytest.raises(Cold):
@@ -66,7 +61,10 @@ def test_a_head_with_a_change_in_flight_is_not_dropped():
     tail = AcceptedTail(heads_max=1, marks_max=1)
     tail.learn([key(1)], [], Stored({}, {}))
     head = tail.visible(key(1))
-    tail.accept(((key(1), head._replace(version=1), 1),), ClientId(UUID(int=7)), Group())
+    group = Group()
+    newer = head._replace(life=Life.LIVE, version=1)
+    steps = (Step(key(1), newer, 1),)
+    group.add_write(write_by(7), steps, tail.accept(steps, group), 1, 0)
     tail.learn([key(2), key(3)], [], Stored({}, {}))
     tail.evict()
-    assert tail.visible(key(1)) is head
+    assert (tail.visible(key(1)), tail.head(key(1))) == (head, newer)

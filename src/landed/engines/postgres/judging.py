@@ -129,12 +129,12 @@ def judge(
             continue
         answer: Answer
         if isinstance(change, Write):
-            tail.accept(steps, change.client_id, group)
-            position = group.add_write(change, steps, now_ms, position)
+            standings = tail.accept(steps, group)
+            position = group.add_write(change, steps, standings, now_ms, position)
             answer = Landed(tuple([step.head.version for step in steps]))
         else:
-            tail.accept(steps, None, group)
-            position = group.add_other(change, steps, position)
+            standings = tail.accept(steps, group)
+            position = group.add_other(change, steps, standings, position)
             answer = Trimmed() if isinstance(change, Trim) else Deleted()
         verdicts.append(Verdict(arrival, answer, Fate.ADMITTED))
     return Judged(verdicts, tail, group)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from landed.engines.port import Staged
-from landed.engines.recent import cut
 from landed.engines.sqlite.file import translated
 from landed.engines.sqlite.lookup import find_head, find_mark
 from landed.engines.sqlite.owed import Owed, Payment
@@ -17,6 +15,7 @@ from landed.engines.sqlite.row import (
     ALLOW_CONTINUATION,
     ALLOW_RECREATE,
     HeadRow,
+    column_of,
     head_row,
     mark_row,
     meta_row,
@@ -24,7 +23,7 @@ from landed.engines.sqlite.row import (
 )
 from landed.engines.sqlite.schema import ANCHOR_EVERY, HEADS_UNTIL
 from landed.errors import StorageDamagedError, StorageError
-from landed.log import FeedKind
+from landed.log import NEVER, FeedKind
 from landed.wire.codec import encode_events
 
 _WRITTEN: Final = int(FeedKind.WRITTEN)
@@ -39,24 +38,7 @@ INSERT_ANCHOR: Final = "INSERT OR REPLACE INTO anchors VALUES (?, ?, ?, ?)"
 INSERT_DEAD: Final = "INSERT INTO dead VALUES (?, ?, ?, ?, ?)"
 UPDATE_META: Final = "UPDATE meta SET value = ?, row_check = ? WHERE name = ?"
 
-_PLACE: Final = struct.Struct("<qq?16sQ")
 _new = tuple.__new__  # past the constructor, on the hot path
-
-Place = tuple[int, int, bytes | None, int]
-"""What an append needs to know of an aggregate besides its head: its number, the position of its
-newest batch, the client whose mark stands in the head's row, and that mark."""
-
-
-def packed_place(row: HeadRow) -> bytes:
-    """The place of a row as bytes: a third of the memory, for the many that are remembered."""
-    number, _, _, last_position, client, mark = row
-    return _PLACE.pack(number, last_position, client is not None, client or b"", mark)
-
-
-def unpacked_place(data: bytes) -> Place:
-    """Take a place back from ``packed_place``."""
-    number, last_position, has_mark, client, mark = _PLACE.unpack(data)
-    return number, last_position, client if has_mark else None, mark
 
 
 class Draft:
@@ -83,21 +65,16 @@ class Appender:
 
     A commit writes entries, the heads of new aggregates, and the marks of pairs that another writer
     displaced from a head. All other heads are owed (see ``owed.py``).
+
+    The newest row of an aggregate, written or owed, is kept as the place of its standing, so that
+    the next append to it looks nothing up.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, owed: Owed, *, position: int, places_max: int
-    ) -> None:
-        """Go on after ``position``.
-
-        ``places_max``: aggregates remembered, so that a warm append looks nothing up.
-        """
+    def __init__(self, connection: sqlite3.Connection, owed: Owed, *, position: int) -> None:
+        """Go on after ``position``."""
         self._connection = connection
         self._owed = owed
         self._position = position
-        self._places_max = places_max
-        # By packed key: builtins hash and compare in C. Of heads that are not owed.
-        self._places: dict[bytes, bytes] = {}
         (highest,) = connection.execute("SELECT max(number) FROM aggregates").fetchone()
         self._numbers_used: int = highest or 0
         self._is_in_doubt = False
@@ -112,6 +89,15 @@ class Appender:
             StorageError: nothing was written (``is_outcome_known``), or COMMIT itself failed and
                 nobody can say.
         """
+        try:
+            self._append(group)
+        except BaseException:
+            # The places are of rows that are nowhere: what is true is looked up again.
+            for staged in group:
+                staged.standing.place = None
+            raise
+
+    def _append(self, group: Sequence[Staged]) -> None:
         try:
             draft = self._draft(group)
         except sqlite3.Error as error:
@@ -146,7 +132,7 @@ class Appender:
         payment = self._owed.everything(self._position)
         with Transaction(self._connection):
             self._write_heads(payment)
-        self._paid(payment)
+        self._owed.pay(payment)
 
     @property
     def settled(self) -> int:
@@ -154,61 +140,53 @@ class Appender:
         return self._owed.until
 
     def _keep(self, group: Sequence[Staged], draft: Draft, payment: Payment | None) -> None:
-        """Remember what is durable now."""
+        """Take note of what is durable now."""
         if payment is not None:
-            self._paid(payment)
+            self._owed.pay(payment)
         self._position = group[-1].position
         self._numbers_used += len(draft.created)
-        self._remember([draft.heads.pop(key) for key in draft.created])
+        for key in draft.created:
+            del draft.heads[key]
         self._owed.owe(draft.heads)
-
-    def _paid(self, payment: Payment) -> None:
-        self._owed.pay(payment)
-        self._remember(payment.rows)
 
     def _draft(self, group: Sequence[Staged]) -> Draft:
         draft = Draft()
-        heads, owed = draft.heads, self._owed.rows
+        heads = draft.heads
         for staged in group:
-            key = staged.key.packed
-            row = heads.get(key) or owed.get(key)
-            if row is None:
-                place = self._place(staged, draft)
-            else:
-                number, _, _, last_position, mark_client, mark = row
-                place = (number, last_position, mark_client, mark)
-            if staged.batch is None:
-                self._end(staged, place, draft)
-            else:
-                place = self._extend(staged, place, draft)
-            number, last_position, mark_client, mark = place
-            made = (number, staged.key, staged.head, last_position, mark_client, mark)
-            heads[key] = _new(HeadRow, made)
+            standing = staged.standing
+            row: HeadRow = standing.place or self._find(staged, draft)
+            row = (
+                self._end(staged, row, draft)
+                if staged.batch is None
+                else self._extend(staged, row, draft)
+            )
+            heads[staged.key.packed] = standing.place = row
         draft.packs = pack(draft.entries)
         return draft
 
-    def _place(self, staged: Staged, draft: Draft) -> Place:
-        """Find where an aggregate stands that nothing is owed of, or number a new one."""
+    def _find(self, staged: Staged, draft: Draft) -> HeadRow:
+        """Find the row of an aggregate whose standing has no place, or number a new one."""
         key, head = staged.key.packed, staged.head
-        known = self._places.get(key)
+        known = self._owed.rows.get(key)
         if known is not None:
-            return unpacked_place(known)
+            return known
         if staged.batch is not None and head.incarnation == staged.batch.version == 1:
             # The law has just begun its first life, so it is not looked for a second time.
             draft.created[key] = None
-            return self._numbers_used + len(draft.created), 0, None, 0
+            number = self._numbers_used + len(draft.created)
+            return HeadRow(number, staged.key, NEVER, 0, None, 0)
         row = find_head(self._connection, key)
         if row is None:
             raise StorageDamagedError(f"the head of {staged.key} is gone")
-        return row.number, row.last_position, row.mark_client, row.mark
+        return row
 
-    def _extend(self, staged: Staged, place: Place, draft: Draft) -> Place:
-        """One more batch at the end of the chain."""
-        _, _, position, head, batch, _, highest = staged
+    def _extend(self, staged: Staged, row: HeadRow, draft: Draft) -> HeadRow:
+        """One more batch at the end of the chain; return the row of the head after it."""
+        key, _, position, head, batch, _, highest, _ = staged
         assert batch is not None
         version, client_id, user_id, server_ms, events = batch
-        number, previous, mark_client, mark = place
-        client = client_id.bytes
+        number, _, _, previous, mark_client, mark = row
+        client = column_of(client_id.int)
         incarnation = head.incarnation
         if len(events) == 1:
             low = high = events[0].client_seq
@@ -227,7 +205,7 @@ class Appender:
                 len(events),
                 previous,
                 client,
-                None if user_id is None else user_id.bytes,
+                None if user_id is None else column_of(user_id.int),
                 server_ms,
                 low,
                 high,
@@ -238,25 +216,25 @@ class Appender:
             draft.anchors.append((number, incarnation, version, position))
         if highest:
             if client != mark_client:
-                mark_client, mark = client, self._change_writer(place, client, draft)
+                mark_client, mark = client, self._change_writer(row, client, draft)
             # A store never lowers a mark: a batch may hold lower numbers than an earlier one (I5).
             mark = max(mark, highest)
-        return number, position, mark_client, mark
+        return _new(HeadRow, (number, key, head, position, mark_client, mark))
 
-    def _change_writer(self, place: Place, client: bytes, draft: Draft) -> int:
+    def _change_writer(self, row: HeadRow, client: bytes, draft: Draft) -> int:
         """Put the mark of the pair that wrote last into the table; return the other pair's."""
-        number, _, displaced, displaced_mark = place
+        number, displaced = row.number, row.mark_client
         if displaced is not None:
-            draft.marks[pair_of(number, displaced)] = displaced_mark
+            draft.marks[pair_of(number, displaced)] = row.mark
         if number > self._numbers_used and displaced is None:
             return 0  # an aggregate of this very group: nobody has written to it before
         mark = draft.marks.get(pair_of(number, client))
         return find_mark(self._connection, number, client) if mark is None else mark
 
-    def _end(self, staged: Staged, place: Place, draft: Draft) -> None:
+    def _end(self, staged: Staged, row: HeadRow, draft: Draft) -> HeadRow:
         """A trim or a delete: an entry of its own, and a range of batches that are dead now."""
         head = staged.head
-        number, last_position, _, _ = place
+        number, _, _, last_position, _, _ = row
         is_trim = staged.kind is FeedKind.TRIMMED
         draft.entries.append(
             (
@@ -280,6 +258,7 @@ class Appender:
         )
         below = head.floor if is_trim else head.version + 1
         draft.dead.append((staged.position, number, head.incarnation, below, last_position))
+        return row._replace(head=head)
 
     def _write(self, draft: Draft) -> None:
         """Insert, each table in the order of its keys: fewest pages are touched so."""
@@ -303,15 +282,6 @@ class Appender:
         if payment.until is not None:
             name, value, row_check = meta_row(HEADS_UNTIL, str(payment.until))
             self._connection.execute(UPDATE_META, (value, row_check, name))
-
-    def _remember(self, rows: Iterable[HeadRow]) -> None:
-        """Keep where aggregates stand; the ones not written for longest go first."""
-        known = self._places
-        for row in rows:
-            key = row.key.packed
-            known.pop(key, None)
-            known[key] = packed_place(row)
-        self._places = cut(known, self._places_max)
 
 
 class Transaction:

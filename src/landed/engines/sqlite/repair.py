@@ -190,7 +190,7 @@ def _settle(connection: sqlite3.Connection, path: Path) -> None:
     rows = replay(connection, until)
     position, _ = check_tail(connection, rows)
     owed = Owed(rows, until=until, changes_max=0)
-    Appender(connection, owed, position=position, places_max=0).settle()
+    Appender(connection, owed, position=position).settle()
 
 
 def _highest_readable(connection: sqlite3.Connection, row: HeadRow, client: bytes) -> int:

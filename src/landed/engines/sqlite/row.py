@@ -76,7 +76,7 @@ def head_row(row: HeadRow) -> tuple[int, bytes, bytes]:
     flags = 0
     if allow_recreate or allow_continuation:
         flags = allow_recreate * ALLOW_RECREATE | allow_continuation * ALLOW_CONTINUATION
-    client = last_client.bytes
+    client = column_of(last_client.int)
     state = _encode(
         (
             life,
@@ -87,7 +87,7 @@ def head_row(row: HeadRow) -> tuple[int, bytes, bytes]:
             flags,
             last_ms,
             client,
-            None if last_user is None else last_user.bytes,
+            None if last_user is None else column_of(last_user.int),
             last_position,
             # Most of the time it is the writer of the newest record, and need not be named twice.
             b"" if mark_client == client else mark_client,
@@ -201,6 +201,12 @@ def meta_of(row: Sequence[Any]) -> tuple[str, str]:
 def id_of(column: bytes) -> UUID:
     """Make the UUID of a column, once for all the rows that name the same writer or user."""
     return UUID(bytes=column)
+
+
+@lru_cache(4096)
+def column_of(number: int) -> bytes:
+    """Make the column of a UUID, given as ``UUID.int``: what the rows of one writer share."""
+    return number.to_bytes(16)
 
 
 def damaged(what: str) -> str:

@@ -113,9 +113,7 @@ class SqliteStore:
             owed = replay(writer, until)
             ends = check_tail(writer, owed)
             self._owed = Owed(owed, until=until, changes_max=self._limits.replayed_max)
-            self._appender = Appender(
-                writer, self._owed, position=ends[0], places_max=self._limits.cached_heads_max
-            )
+            self._appender = Appender(writer, self._owed, position=ends[0])
         except sqlite3.Error as error:
             raise translated(error, f"cannot open {self._path}") from error
         return ends

@@ -83,9 +83,11 @@ def trimmed_is_shown(swap: Swap) -> None:
 def delete_forgets_marks(swap: Swap) -> None:
     publish = AcceptedTail.publish
 
-    def forgetful(self: AcceptedTail, group: Any, later: Any) -> None:
-        publish(self, group, later)
+    def forgetful(self: AcceptedTail, group: Any) -> None:
+        publish(self, group)
         dead = {key for key, head in group.heads.items() if head.life is Life.DELETED}
+        for key in dead:
+            self._standings[key].mark = 0
         for pair in [pair for pair in self._marks if pair[0] in dead]:
             self._marks[pair] = 0
 
@@ -154,9 +156,9 @@ def old_life_is_shown(swap: Swap) -> None:
 def batch_cut_short(swap: Swap) -> None:
     add = Group.add_write
 
-    def cutting(self: Group, write: Any, steps: Any, now_ms: int, position: int) -> int:
+    def cutting(self: Group, write: Any, *rest: Any) -> int:
         short = [leg._replace(events=leg.events[:-1] or leg.events) for leg in write.legs]
-        return add(self, write._replace(legs=tuple(short)), steps, now_ms, position)
+        return add(self, write._replace(legs=tuple(short)), *rest)
 
     swap(Group, "add_write", cutting)
 
@@ -235,7 +237,7 @@ def last_event_forgotten(swap: Swap) -> None:
 )
 def head_dropped_in_flight(swap: Swap) -> None:
     def by_age(self: AcceptedTail) -> None:
-        self._heads = cut(self._heads, self._heads_max)
+        self._standings = cut(self._standings, self._heads_max)
         self._marks = cut(self._marks, self._marks_max)
 
     swap(AcceptedTail, "evict", by_age)

@@ -135,7 +135,7 @@ def acknowledged_before_durable(swap: Swap) -> None:
 )
 def nothing_rolled_back(swap: Swap) -> None:
     def nothing(self: AcceptedTail) -> None:
-        self._ahead_seqs.clear()
+        self._flying.clear()
 
     swap(AcceptedTail, "roll_back", nothing)
 
@@ -147,12 +147,13 @@ def nothing_rolled_back(swap: Swap) -> None:
     caught_by="an_unguarded_writer_lands_once",
 )
 def marks_not_raised(swap: Swap) -> None:
-    def lowered(self: AcceptedTail, seqs: Any, later: Any) -> None:
-        for pair in seqs:
-            self._marks[pair] = self._marks.get(pair, 0)
-        self._ahead_seqs.clear()
+    publish = AcceptedTail.publish
 
-    swap(AcceptedTail, "_publish_marks", lowered)
+    def lowered(self: AcceptedTail, group: Any) -> None:
+        group.staged = [staged._replace(mark=0) for staged in group.staged]
+        publish(self, group)
+
+    swap(AcceptedTail, "publish", lowered)
 
 
 @_rule(
@@ -168,8 +169,11 @@ def conflict_consumes_its_sequence(swap: Swap) -> None:
         if isinstance(refusal, VersionConflict):
             for leg in change.legs:
                 pair = (leg.key.packed, change.client_id.int)
+                standing = self._tail._standings[leg.key.packed]
+                known = standing.mark if standing.client == pair[1] else 0
+                known = max(known, self._tail._marks.pop(pair, 0))
                 highest = max(event.client_seq for event in leg.events)
-                self._tail._marks[pair] = max(self._tail._marks.get(pair, 0), highest)
+                self._tail._seat(standing, leg.key, change.client_id, max(known, highest))
         refuse(self, change, refusal, done, is_again=is_again)
 
     swap(Lane, "_refuse", consuming)

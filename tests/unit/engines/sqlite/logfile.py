@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from uuid import UUID
 
 from landed.engines.group import Group
 from landed.engines.sqlite import SqliteStore
+from landed.engines.standing import Standing
 from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
 from landed.log import (
@@ -58,6 +60,7 @@ class LogFile:
         self.now_ms = max(NOW_MS, self.last_ms)
         self._heads: dict[AggregateKey, Head] = {}
         self._marks: dict[tuple[AggregateKey, ClientId], int] = {}
+        self._standings: defaultdict[AggregateKey, Standing] = defaultdict(lambda: Standing(NEVER))
 
     # --- the accepted tail, for the law
 
@@ -83,7 +86,8 @@ class LogFile:
         if isinstance(change, Write):
             steps = judge_write(change, self, now_ms=now_ms, seq_jump_max=0)
             assert isinstance(steps, tuple)
-            self.position = group.add_write(change, steps, now_ms, self.position)
+            standings = [self._standings[step.key] for step in steps]
+            self.position = group.add_write(change, steps, standings, now_ms, self.position)
         else:
             steps = (
                 judge_trim(change, self, now_ms=now_ms)
@@ -91,7 +95,8 @@ class LogFile:
                 else judge_delete(change, self, now_ms=now_ms)
             )
             assert isinstance(steps, tuple)
-            self.position = group.add_other(change, steps, self.position)
+            standings = [self._standings[step.key] for step in steps]
+            self.position = group.add_other(change, steps, standings, self.position)
         for step in steps:
             self._heads[step.key] = step.head
             pair = (step.key, change.client_id)
