@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from landed.facts import Note
 
 FOLDER = Path(".landed-demo")
 
@@ -71,5 +75,23 @@ async def _demo(port: int, *, is_verbose: bool) -> None:
         port,
         ending=ending,
         on_ready=lambda bound: typer.echo(f"demo ready at http://{HOST}:{bound}"),
-        note=log_to(LogFormat.TEXT if is_verbose else LogFormat.NONE, SystemClock()),
+        note=_telling(log_to(LogFormat.TEXT if is_verbose else LogFormat.NONE, SystemClock())),
     )
+
+
+def _telling(note: Note) -> Note:
+    """Tell people of a part that does not come back, whatever is logged; the same thing once."""
+    told: set[tuple[object, object]] = set()
+
+    def tell(name: str, fields: Mapping[str, object]) -> None:
+        note(name, fields)
+        what = (fields.get("name"), fields.get("error"))
+        if name == "child.failed" and what not in told:
+            told.add(what)
+            typer.echo(
+                f"landed demo: {what[0]} did not start again, which is tried further: {what[1]} "
+                f"(its output is in {FOLDER / f'{what[0]}.log'})",
+                err=True,
+            )
+
+    return tell

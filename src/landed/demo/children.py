@@ -37,6 +37,10 @@ class ChildFailedError(Exception):
     """A child ended before it was ready. The text is its last line."""
 
 
+FAILURES: Final = (ChildFailedError, TimeoutError, OSError, ValueError)
+"""It ended, or was too slow; it could not be run, or its line could not be read."""
+
+
 class Child:
     """One process that is kept running until it is told to stop.
 
@@ -158,12 +162,21 @@ class Child:
             code = await self._process.wait()
             self.state = State.DOWN
             self._note("child.ended", {"name": self.name, "code": code})
-            await asyncio.sleep(RESTART_PAUSE_S)
-            self.restarts += 1
-            try:
-                await self._launch()
-            except (ChildFailedError, TimeoutError) as e:
-                self._note("child.failed", {"name": self.name, "error": str(e)})
+            while not await self._is_restarted():
+                pass  # it pauses before each try
+
+    async def _is_restarted(self) -> bool:
+        """Try to start it again. Whatever hinders it may pass: no room, no memory, a port in use."""
+        await asyncio.sleep(RESTART_PAUSE_S)
+        self.restarts += 1
+        try:
+            await self._launch()
+        except FAILURES as e:
+            self.state = State.DOWN
+            slow = f"it was not ready within {READY_TIMEOUT_S:g} s"
+            self._note("child.failed", {"name": self.name, "error": str(e) or slow})
+            return False
+        return True
 
 
 def landed(*arguments: str) -> list[str]:

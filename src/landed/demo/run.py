@@ -12,7 +12,7 @@ from typing import Final
 from landed.accounts.serving import bind
 from landed.demo.balancer import Backend, Balancer, Loss
 from landed.demo.bank import CLIENT_ID, open_accounts, write_names
-from landed.demo.children import Child, ChildFailedError, State, landed
+from landed.demo.children import FAILURES, Child, State, landed
 from landed.demo.controls import Controls
 from landed.demo.http import RequestHead
 from landed.demo.payments.processes import Payments
@@ -21,7 +21,6 @@ from landed.facts import Note, forget
 
 HOST: Final = "127.0.0.1"
 REPLICAS: Final = ("replica-a", "replica-b")
-_FAILURES: Final = (ChildFailedError, TimeoutError, OSError, ValueError)
 """How a part says that it did not start."""
 
 
@@ -86,9 +85,9 @@ async def run_demo(
             return
         try:
             await starting
-        except (ExceptionGroup, *_FAILURES) as failed:
+        except (ExceptionGroup, *FAILURES) as failed:
             cause = _first(failed)
-            if not isinstance(cause, _FAILURES):
+            if not isinstance(cause, FAILURES):
                 raise
             raise StorageError(f"the demo did not start: {cause}") from None
         on_ready(bound)
