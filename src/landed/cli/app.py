@@ -42,7 +42,7 @@ EXIT_INTERRUPTED: Final = 130
 
 app = typer.Typer(
     name="landed",
-    help="Writes that are safe to retry, and effects that happen once.",
+    help="Writes that are safe to retry, and effects that happen once. To begin: landed demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -75,7 +75,10 @@ app.add_typer(unknown)
 def version(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the version."""
+    """Print the version.
+
+    Example: landed version --json
+    """
     typer.echo(json.dumps({"version": __version__}) if as_json else __version__)
 
 

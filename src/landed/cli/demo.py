@@ -35,6 +35,8 @@ def demo(
     Accounts: a log, two replicas and a balancer. Payments: a shop, a bank, a boundary and a worker.
 
     Data lies under ./.landed-demo and is kept. Ctrl-C or SIGTERM ends it all.
+
+    Example: landed demo --port 8300
     """
     from landed.cli.accounts import require_service_extra
     from landed.demo.run import prepare

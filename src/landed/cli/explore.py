@@ -147,6 +147,8 @@ def explore(
     server's machine in the middle of a flush, hosts that stop and clocks that step, all from its
     seed. The first world in which something is wrong is told as a story, with the command that
     replays it; the exit code is then 1.
+
+    Example: landed explore --seeds 1000
     """
     kind = Kind(replicas, engine, app)
     is_shop = world is WorldChoice.SHOP

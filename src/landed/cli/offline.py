@@ -16,9 +16,7 @@ offline = typer.Typer(
 )
 
 _Store = Annotated[Path, typer.Argument(help="The queue's file.", metavar="STORE")]
-_Log = Annotated[
-    str, typer.Option("--log", help="Where to: landed://host:port, or sqlite:///path.")
-]
+_Log = Annotated[str, typer.Option("--log", help="The log: landed://host:port, or sqlite:///path.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

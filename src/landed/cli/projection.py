@@ -24,6 +24,8 @@ def rebuild(
 
     Needed after a log was put back from a backup without its restore epoch, or when a domain folds
     otherwise than before. A log that says that it is another one is noticed without this.
+
+    Example: landed projection rebuild --database postgresql://app@db/app --name accounts
     """
     from landed.projections.postgres import rebuild as begin_anew
 

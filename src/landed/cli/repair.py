@@ -20,7 +20,10 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @log.command()
 def verify(path: _Log, as_json: _Json = False) -> None:
-    """Check every row, link, head and mark. Exits with 1 if anything is damaged."""
+    """Check every row, link, head and mark. Exits with 1 if anything is damaged.
+
+    Example: landed log verify log.db
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -66,6 +69,9 @@ def lower_mark(
 
     Refused below a sequence that is still readable. Sequences of trimmed or deleted batches become
     free again: be sure that nobody retries them.
+
+    Example: landed log lower-mark log.db --key ORG/TYPE/ID --client-id
+    5b0c64f7-6a0b-4b1f-9d55-5f3f5d1f4f0e --to 41 --reason "a test sent 2^60"
     """
     from landed.clock import SystemClock
     from landed.engines.sqlite import repair
@@ -88,7 +94,10 @@ def lower_mark(
 
 @log.command()
 def restored(path: _Log, reason: _Reason, as_json: _Json = False) -> None:
-    """Say that the file was restored from a backup, so that every projection of it notices."""
+    """Say that the file was restored from a backup, so that every projection of it notices.
+
+    Example: landed log restored log.db --reason "the disk failed, backup of Monday"
+    """
     from landed.clock import SystemClock
     from landed.engines.sqlite import repair
 
@@ -98,7 +107,10 @@ def restored(path: _Log, reason: _Reason, as_json: _Json = False) -> None:
 
 @log.command()
 def repairs(path: _Log, as_json: _Json = False) -> None:
-    """List what operators changed in the file, and why."""
+    """List what operators changed in the file, and why.
+
+    Example: landed log repairs log.db
+    """
     from landed.engines.sqlite import repair
 
     recorded = repair.repairs(path)

@@ -75,11 +75,13 @@ def create(
         typer.Option(help="JSON lines of [source, id]: what the producer says it sent."),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Items a second.")] = None,
-    events: Annotated[int | None, typer.Option("--max-events", min=0, help="Ceiling.")] = None,
-    receipts: Annotated[int | None, typer.Option("--max-receipts", min=0, help="Ceiling.")] = None,
-    effects: Annotated[int | None, typer.Option("--max-effects", min=0, help="Ceiling.")] = None,
+    events: Annotated[
+        int | None, typer.Option("--max-events", min=0, help="It pauses after so many.")
+    ] = None,
+    receipts: Annotated[int | None, typer.Option("--max-receipts", min=0, help="Likewise.")] = None,
+    effects: Annotated[int | None, typer.Option("--max-effects", min=0, help="Likewise.")] = None,
     quarantines: Annotated[
-        int | None, typer.Option("--max-quarantines", min=0, help="Ceiling.")
+        int | None, typer.Option("--max-quarantines", min=0, help="Likewise.")
     ] = None,
     stale: Annotated[
         bool, typer.Option("--stale-signatures", help="Old but valid signatures pass, marked.")

@@ -107,6 +107,8 @@ def serve(
     """Serve a log on a port, until SIGTERM or Ctrl-C.
 
     Then it accepts nothing more, finishes and answers what it has received whole, and leaves.
+
+    Example: landed serve --engine sqlite:///log.db --admin 127.0.0.1:9000
     """
     from landed.limits import Limits, with_settings
 

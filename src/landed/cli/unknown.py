@@ -126,7 +126,12 @@ def attest(
     effect: EffectArgument,
     *,
     ledger: Annotated[
-        str, typer.Option("--ledger", metavar="MODULE:LEDGER", help="Who listens to its end.")
+        str,
+        typer.Option(
+            "--ledger",
+            metavar="MODULE:LEDGER",
+            help="Where the ledger is declared: its handlers are told.",
+        ),
     ],
     acted: Annotated[
         bool, typer.Option("--acted/--did-not-act", help="What became of it.", show_default=False)
