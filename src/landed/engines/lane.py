@@ -282,12 +282,12 @@ class Lane:
         before = group.bytes
         answer: Answer
         if isinstance(change, Write):
-            standings = self._tail.accept(steps, group)
+            standings = self._tail.accept(steps, change.client_id, group)
             self._position = group.add_write(change, steps, standings, now_ms, self._position)
             # Past the constructor, as in group.py: one for every write.
             answer = tuple.__new__(Landed, (tuple([head.version for _, head, _ in steps]),))
         else:
-            standings = self._tail.accept(steps, group)
+            standings = self._tail.accept(steps, None, group)
             self._position = group.add_other(change, steps, standings, self._position)
             self._reclaimer.expect()
             answer = Trimmed() if isinstance(change, Trim) else Deleted()

@@ -69,8 +69,11 @@ class AcceptedTail:
 
     def in_flight(self, key: AggregateKey, client_id: ClientId) -> int | None:
         """The highest client_seq of the pair's batches in flight; None if there are none."""
-        if not self.is_ahead(key):
+        standing = self._standings.get(key.packed)
+        if standing is None or standing.accepted is standing.visible:
             return None
+        if standing.ahead_client == client_id.int:
+            return standing.ahead_seq
         pair = (key.packed, client_id.int)
         found = [group.highest_seq(pair) for group in self._flying]
         return max([seq for seq in found if seq is not None], default=None)
@@ -92,17 +95,26 @@ class AcceptedTail:
 
     # --- changes
 
-    def accept(self, steps: Admitted, group: Group) -> list[Standing]:
-        """Put admitted steps ahead, as part of a group they are added to next; return whose."""
+    def accept(self, steps: Admitted, client_id: ClientId | None, group: Group) -> list[Standing]:
+        """Put admitted steps ahead, as part of a group they are added to next; return whose.
+
+        ``client_id``: of a write, else None.
+        """
+        client = None if client_id is None else client_id.int
         flying = self._flying
         if not flying or flying[-1] is not group:
             flying.append(group)
         standings = self._standings
         found = []
-        for key, head, _ in steps:
+        for key, head, highest_seq in steps:
             packed = key.packed
             standing = standings.pop(packed)
             standings[packed] = standing
+            if standing.accepted is standing.visible:
+                standing.ahead_client = client
+            elif standing.ahead_client != client or highest_seq < standing.ahead_seq:
+                standing.ahead_client = None
+            standing.ahead_seq = highest_seq
             standing.accepted = head
             found.append(standing)
         return found

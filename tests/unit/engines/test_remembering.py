@@ -57,6 +57,24 @@ def test_caches_keep_what_was_used_last_and_stay_within_a_sixteenth_of_their_bou
         tail.visible(key(1))
 
 
+def test_the_highest_sequence_in_flight_is_known_when_sequences_fall_and_a_group_has_landed():
+    tail = AcceptedTail(heads_max=8, marks_max=8)
+    tail.learn([key(1)], [], Stored({}, {}))
+    client = ClientId(UUID(int=7))
+    groups = [Group(), Group(), Group()]
+    for version, (group, seq) in enumerate(zip(groups, (10, 5, 7), strict=True), start=1):
+        head = tail.head(key(1))._replace(life=Life.LIVE, version=version)
+        steps = (Step(key(1), head, seq),)
+        group.add_write(write_by(7), steps, tail.accept(steps, client, group), 1, version - 1)
+    in_flight = []
+    for group in groups:
+        in_flight.append(tail.in_flight(key(1), client))
+        tail.publish(group)
+    assert in_flight == [10, 7, 7]
+    assert tail.in_flight(key(1), client) is None
+    assert tail.mark(key(1), client) == 10
+
+
 def test_a_head_with_a_change_in_flight_is_not_dropped():
     tail = AcceptedTail(heads_max=1, marks_max=1)
     tail.learn([key(1)], [], Stored({}, {}))
@@ -64,7 +82,7 @@ def test_a_head_with_a_change_in_flight_is_not_dropped():
     group = Group()
     newer = head._replace(life=Life.LIVE, version=1)
     steps = (Step(key(1), newer, 1),)
-    group.add_write(write_by(7), steps, tail.accept(steps, group), 1, 0)
+    group.add_write(write_by(7), steps, tail.accept(steps, None, group), 1, 0)
     tail.learn([key(2), key(3)], [], Stored({}, {}))
     tail.evict()
     assert (tail.visible(key(1)), tail.head(key(1))) == (head, newer)

@@ -129,11 +129,11 @@ def judge(
             continue
         answer: Answer
         if isinstance(change, Write):
-            standings = tail.accept(steps, group)
+            standings = tail.accept(steps, change.client_id, group)
             position = group.add_write(change, steps, standings, now_ms, position)
             answer = Landed(tuple([step.head.version for step in steps]))
         else:
-            standings = tail.accept(steps, group)
+            standings = tail.accept(steps, None, group)
             position = group.add_other(change, steps, standings, position)
             answer = Trimmed() if isinstance(change, Trim) else Deleted()
         verdicts.append(Verdict(arrival, answer, Fate.ADMITTED))

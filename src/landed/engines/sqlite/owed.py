@@ -9,6 +9,7 @@ which the rows are complete; what a kill leaves unpaid is told again by the entr
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from landed.engines.sqlite.row import HeadRow
@@ -17,6 +18,8 @@ SLICE: Final = 256
 """Heads are paid so many at a time, or as many as changes were committed if those are more:
 neighbours share a page, and no commit takes much longer than the others. Never more than a quarter of
 what may be owed, so that a sweep has slices at any size."""
+
+_NUMBER: Final = itemgetter(HeadRow._fields.index("number"))
 
 
 class Payment(NamedTuple):
@@ -57,7 +60,7 @@ class Owed:
         self.rows = self._unpaid = rows
         self.until = until
         self._changes_max = changes_max
-        self._queue: list[bytes] = []
+        self._queue: list[HeadRow] = []
         self._at = 0
         self._sweep_until = 0
         self._due = 0
@@ -82,13 +85,14 @@ class Owed:
         if self._due < min(SLICE, self._changes_max // 4):
             return None
         end = self._at + self._due
-        rows = [self.rows[key] for key in self._queue[self._at : end]]
+        newest = self.rows
+        rows = [newest[row.key.packed] for row in self._queue[self._at : end]]
         return Payment(rows, self._sweep_until if end >= len(self._queue) else None)
 
     def everything(self, position: int) -> Payment:
         """All that is owed, up to the durable ``position``."""
         self._begin(position)
-        return Payment([self.rows[key] for key in self._queue], position)
+        return Payment(self._queue, position)
 
     def pay(self, payment: Payment) -> None:
         """Take note that a slice is durable."""
@@ -103,8 +107,7 @@ class Owed:
             self._queue = []
 
     def _begin(self, position: int) -> None:
-        rows = self.rows
-        self._queue = sorted(rows, key=lambda key: rows[key].number)
+        self._queue = sorted(self.rows.values(), key=_NUMBER)
         self._at = 0
         self._sweep_until = position
         self._unpaid = {}
