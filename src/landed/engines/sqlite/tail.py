@@ -44,8 +44,9 @@ def replay(connection: sqlite3.Connection, until: int) -> dict[bytes, HeadRow]:
 
     told: defaultdict[int, list[Entry]] = defaultdict(list)
     for row in packs_from(connection, until):
-        for entry, _ in Opened(row).after(until):
-            told[entry.aggregate].append(entry)
+        for entry in Opened(row).entries():
+            if entry.position > until:
+                told[entry.aggregate].append(entry)
     rows: dict[bytes, HeadRow] = {}
     for stored in find_heads(connection, sorted(told)):
         head = stored
