@@ -18,7 +18,7 @@ from landed.clock import Clock, ServerTime, WallMs
 from landed.engines.arrivals import Arrival, Arrivals
 from landed.engines.flush import FlushGate
 from landed.engines.group import Group
-from landed.engines.loader import Loader
+from landed.engines.loader import Damaged, Loader
 from landed.engines.pace import Company, Pace
 from landed.engines.port import Done, LogIdentity, Staged, Store
 from landed.engines.reads import ReadSide
@@ -38,6 +38,7 @@ from landed.log import (
     Landed,
     Life,
     Mutation,
+    NotLoaded,
     Refusal,
     Request,
     Trim,
@@ -250,16 +251,33 @@ class Lane:
                 self._wait(arrival)
         self._judge_waiting()
 
-    def _loaded(self, error: BaseException | None) -> None:
+    def _loaded(self, error: BaseException | None, damaged: Damaged) -> None:
         """Go on where the order of arrival stopped for a lookup."""
-        self._reads.loaded(error)
+        self._reads.loaded(error, damaged)
         if error is None:
+            if damaged:
+                self._refuse_damaged(damaged)
             self._judge_waiting()
         else:
             failed = self._arrivals.take_all()
             self._note("lane.load_failed", {"error": repr(error), "changes": len(failed)})
             self._answer(iter([(arrival.done, Busy()) for arrival in failed]))
         self._check_drained()
+
+    def _refuse_damaged(self, damaged: Damaged) -> None:
+        """Tell whoever needs what is damaged; sending it again would not help (log rule C12)."""
+        refused: list[tuple[Done, Answer]] = []
+        for arrival in self._arrivals.take_all():
+            change = arrival.change
+            keys = [change.key] if isinstance(change, Trim) else [leg.key for leg in change.legs]
+            error = next((damaged[key] for key in keys if key in damaged), None)
+            if error is None:
+                self._arrivals.wait(arrival)
+            else:
+                refused.append((arrival.done, NotLoaded(str(error))))
+        told = "; ".join(map(str, damaged.values()))
+        self._note("lane.load_failed", {"error": told, "changes": len(refused)})
+        self._answer(iter(refused))
 
     def _judge_waiting(self) -> None:
         """Judge whoever waits, in order, up to the first who must wait on."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 
 from landed.engines.port import Store, Stored
 from landed.engines.tail import AcceptedTail
+from landed.errors import StorageDamagedError
 from landed.ids import AggregateKey, ClientId
 
+Damaged = Mapping[AggregateKey, StorageDamagedError]
+"""Aggregates that cannot be looked up, and why."""
 _KeyAndClient = tuple[AggregateKey, ClientId]
 
 
@@ -38,9 +41,9 @@ class Loader:
         store: Store,
         tail: AcceptedTail,
         executor: Executor,
-        loaded: Callable[[BaseException | None], None],
+        loaded: Callable[[BaseException | None, Damaged], None],
     ) -> None:
-        """``loaded`` is called after each lookup, with what went wrong or None."""
+        """``loaded`` is called after each lookup, with what went wrong or None, and what is damaged."""
         self._store = store
         self._tail = tail
         self._executor = executor
@@ -70,16 +73,39 @@ class Loader:
         self._busy_pairs, self._pairs = self._pairs, {}
         self._tail.expect()
         future = self._loop.run_in_executor(
-            self._executor, self._store.load, list(self._busy_keys), list(self._busy_pairs)
+            self._executor, self._look, list(self._busy_keys), list(self._busy_pairs)
         )
         future.add_done_callback(self._finish)
 
-    def _finish(self, future: asyncio.Future[Stored]) -> None:
+    def _look(self, keys: list[AggregateKey], pairs: list[_KeyAndClient]) -> tuple[Stored, Damaged]:
+        """Look all of it up; where something is damaged, each aggregate by itself."""
+        try:
+            return self._store.load(keys, pairs), {}
+        except StorageDamagedError:
+            pass  # it is found again below, and then it is known whose it is
+        found, damaged = Stored({}, {}), {}
+        for key in dict.fromkeys([*keys, *(key for key, _ in pairs)]):
+            own = [pair for pair in pairs if pair[0] == key]
+            try:
+                part = self._store.load([key] if key in keys else [], own)
+            except StorageDamagedError as error:
+                damaged[key] = error
+            else:
+                found = Stored({**found.heads, **part.heads}, {**found.marks, **part.marks})
+        return found, damaged
+
+    def _finish(self, future: asyncio.Future[tuple[Stored, Damaged]]) -> None:
         keys, self._busy_keys = self._busy_keys, {}
         pairs, self._busy_pairs = self._busy_pairs, {}
         error = future.exception()
+        damaged: Damaged = {}
         if error is None:
-            self._tail.learn(keys, pairs, future.result())
+            stored, damaged = future.result()
+            self._tail.learn(
+                [key for key in keys if key not in damaged],
+                [pair for pair in pairs if pair[0] not in damaged],
+                stored,
+            )
         self._is_busy = False
         self.want((), ())
-        self._loaded(error)
+        self._loaded(error, damaged)

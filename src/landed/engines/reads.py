@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
 
-from landed.engines.loader import Loader
+from landed.engines.loader import Damaged, Loader
 from landed.engines.port import Done, Store
 from landed.engines.tail import AcceptedTail, Cold
 from landed.errors import StorageError
@@ -135,14 +135,15 @@ class ReadSide:
         self._turn.append(_PageRead(request, head, self._reclaims, done))
         return None
 
-    def loaded(self, error: BaseException | None) -> None:
+    def loaded(self, error: BaseException | None, damaged: Damaged) -> None:
         """Go on with the reads that waited for a lookup."""
         cold, self._cold = self._cold, []
         for request, done in cold:
-            if error is None:
+            failure = error or damaged.get(request.key)
+            if failure is None:
                 self.submit(request, done)
             else:
-                done(Unknown(f"the store could not be read: {error}"))
+                done(Unknown(f"the store could not be read: {failure}"))
 
     # --- pages
 

@@ -182,6 +182,13 @@ class Busy(NamedTuple):
 
 
 @_told_apart
+class NotLoaded(NamedTuple):
+    """What the change would be judged by is damaged in the store; nothing was accepted."""
+
+    detail: str
+
+
+@_told_apart
 class NotLeader(NamedTuple):
     leader_address: str | None
 
@@ -199,6 +206,7 @@ Refusal = (
     | TrimBeyondEnd
     | Misrouted
     | Busy
+    | NotLoaded
     | NotLeader
 )
 

@@ -19,6 +19,7 @@ from landed.log import (
     Misrouted,
     NoEvents,
     NotLeader,
+    NotLoaded,
     Refusal,
     ReservedType,
     SequenceInFlight,
@@ -46,6 +47,7 @@ _CODES: Final[Mapping[Operation, Mapping[type, int]]] = {
         AggregateMissing: 2005,
         AggregateClosed: 2006,
         Unknown: 2008,
+        NotLoaded: 2010,
         NotLeader: 2011,
         SequenceInFlight: 2013,
         SequenceJump: 2900,
@@ -53,6 +55,7 @@ _CODES: Final[Mapping[Operation, Mapping[type, int]]] = {
     },
     Operation.TRIM: {
         AggregateMissing: 3000,
+        NotLoaded: 3001,
         Unknown: 3003,
         TrimBeyondEnd: 3004,
         NotLeader: 3005,
@@ -61,6 +64,7 @@ _CODES: Final[Mapping[Operation, Mapping[type, int]]] = {
     Operation.DELETE: {
         AggregateMissing: 4000,
         VersionConflict: 4002,
+        NotLoaded: 4003,
         Unknown: 4005,
         NotLeader: 4006,
         **_EVERYWHERE,
@@ -95,6 +99,7 @@ _READ: Final[Mapping[type, Callable[[Fields], Refusal | Unknown]]] = {
     Busy: lambda _: Busy(),
     # An unknown leader is an empty object; an empty address says no more.
     NotLeader: lambda f: NotLeader(text_of(f, "leader_address") or None),
+    NotLoaded: lambda f: NotLoaded(text_of(f, "detail") or ""),
     Unknown: lambda f: Unknown(text_of(f, "detail") or ""),
 }
 
@@ -174,7 +179,7 @@ def _fields_of(refusal: Refusal | Unknown) -> dict[str, object]:
             return {"detail": detail or None, "num_shards": num_shards}
         case NotLeader(leader_address):
             return {"leader_address": leader_address}
-        case Unknown(detail):
+        case Unknown(detail) | NotLoaded(detail):
             return {"detail": detail or None}
 
 

@@ -9,6 +9,7 @@ from landed.clock import SystemClock
 from landed.engines.lane import Lane
 from landed.engines.memory import MemoryStore
 from landed.engines.port import Staged, Stored
+from landed.errors import StorageDamagedError
 from landed.ids import AggregateKey, ClientId
 from landed.limits import Limits
 from landed.log import FeedPage, FeedRead, Head, Page, Read
@@ -24,6 +25,8 @@ class ScriptedStore(MemoryStore):
         self.reads: list[Read] = []
         self.fail: dict[str, BaseException] = {}
         """What the next call of a name raises, instead of doing anything."""
+        self.damaged: set[AggregateKey] = set()
+        """What no lookup can read."""
         self.lose_answer: BaseException | None = None
         """What the next commit raises after it has stored everything."""
 
@@ -41,6 +44,9 @@ class ScriptedStore(MemoryStore):
     ) -> Stored:
         self.loads.append((list(keys), list(pairs)))
         self._maybe_fail("load")
+        for key in [*keys, *(key for key, _ in pairs)]:
+            if key in self.damaged:
+                raise StorageDamagedError(f"the head of {key} is damaged")
         return super().load(keys, pairs)
 
     def commit(self, group: Sequence[Staged]) -> None:

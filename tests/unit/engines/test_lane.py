@@ -14,6 +14,7 @@ from landed.engines.lane import Lane
 from landed.errors import ConfigurationError, StorageError, StorageForeignError
 from landed.limits import Limits
 from landed.log import (
+    AggregateMissing,
     Answer,
     BelowFloor,
     Busy,
@@ -22,6 +23,7 @@ from landed.log import (
     GetDetails,
     Head,
     Landed,
+    NotLoaded,
     Page,
     Read,
     ReadFilters,
@@ -197,6 +199,37 @@ async def test_a_lookup_that_fails_refuses_changes_and_fails_reads_and_nothing_m
     assert isinstance(await read, Unknown)
     assert "lane.load_failed" in facts.names
     assert await ask(lane, write(key(1), 1)) == Landed((1,))
+    await lane.close()
+
+
+@pytest.mark.scenario("C12")
+async def test_damage_is_told_to_those_who_need_what_is_damaged_and_to_nobody_else() -> None:
+    """And not as busy: sent again it would only be found again."""
+    facts = Facts()
+    lane, store = await open_scripted(facts=facts)
+    store.damaged.add(key(2))
+    answers = await ask_all(
+        lane,
+        [
+            write(key(1), 1),
+            write(key(2), 1),
+            delete(key(2)),
+            Trim(key(2), 1, A),
+            write(key(3), 1),
+            Read(key(2)),
+            GetDetails(key(2)),
+            GetDetails(key(4)),
+        ],
+    )
+    sound = [Landed, NotLoaded, NotLoaded, NotLoaded, Landed, Unknown, Unknown, AggregateMissing]
+    assert [type(answer) for answer in answers] == sound
+    for answer in answers:
+        if isinstance(answer, NotLoaded | Unknown):
+            assert "is damaged" in answer.detail
+    assert "lane.load_failed" in facts.names
+    assert await ask(lane, write(key(2), 1)) == NotLoaded(f"the head of {key(2)} is damaged")
+    store.damaged.clear()
+    assert await ask(lane, write(key(2), 1)) == Landed((1,)), "nothing was applied, or remembered"
     await lane.close()
 
 

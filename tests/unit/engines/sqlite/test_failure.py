@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from landed.clock import SystemClock
-from landed.engines.ask import ask
+from landed.engines.ask import ask, ask_all
 from landed.engines.sqlite import append, open_sqlite
 from landed.engines.sqlite.check import verify
 from landed.errors import StorageError
 from landed.limits import Limits
-from landed.log import ANY, Landed, Leg, Page, Read, Unknown, Write
+from landed.log import ANY, Landed, Leg, NotLoaded, Page, Read, Unknown, Write
 from tests.unit.engines.sqlite.logfile import A, LogFile, event, key, opened, raw
 
 MIB = 1024 * 1024
@@ -211,6 +211,14 @@ async def test_a_damaged_aggregate_is_not_served_and_its_neighbours_are(path: Pa
             page = await ask(lane, Read(key(2)))
             assert isinstance(page, Page)
             assert len(page.batches) == 299
+        writes = [
+            Write(A, (Leg(key(number), (event(seq),), ANY, True, True),))
+            for number, seq in ((2, 300), (1, 5), (3, 1))
+        ]
+        before, refused, after = await ask_all(lane, writes)
+        assert (before, after) == (Landed((300,)), Landed((1,)))
+        assert isinstance(refused, NotLoaded)
+        assert "aggregate" in refused.detail
     finally:
         await lane.close()
 
