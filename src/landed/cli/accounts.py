@@ -89,9 +89,7 @@ def accounts(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
-    """Serve accounts over HTTP, as one of any number of equal replicas. Until SIGTERM or Ctrl-C.
-
-    Start any number of them on one log with the same --client-id. Times are in seconds.
+    """Serve accounts over HTTP, as one of any number of equal replicas, until SIGTERM or Ctrl-C.
 
     Example: landed accounts --log landed://127.0.0.1:10000
     --client-id 5b0c64f7-6a0b-4b1f-9d55-5f3f5d1f4f0e
