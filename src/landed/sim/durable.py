@@ -29,6 +29,7 @@ from landed.log import (
     Landed,
     Leg,
     Life,
+    NotLoaded,
     Page,
     Read,
     ReadFilters,
@@ -230,9 +231,9 @@ class Durable:
                         yield f"{leg.key} was told to be deleted, and is not"
             case FeedRead(), FeedPage():
                 yield from self._of_feed(request, answer, seen)
-            case Read() | GetDetails() | FeedRead(), Unknown():
+            case (Read() | GetDetails() | FeedRead(), Unknown(detail)) | (_, NotLoaded(detail)):
                 # Whatever is done to a disk here is done to its commits.
-                yield f"a read failed, and nobody had spoiled the disk: {answer.detail}"
+                yield f"a read failed, and nobody had spoiled the disk: {detail}"
             case _:
                 pass
 
