@@ -75,9 +75,7 @@ def accounts(
     ] = None,
     trust_network: Annotated[
         bool,
-        typer.Option(
-            "--trust-network", help="Listen beyond loopback although every caller is one."
-        ),
+        typer.Option("--trust-network", help="Listen beyond loopback; all callers are one."),
     ] = False,
     require_idempotency_key: Annotated[
         bool,
