@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from sqlalchemy import event
 
 from landed.cli import app as door
 from landed.sim.ablations import deeds, shop
@@ -63,6 +64,22 @@ def test_marks_are_those_of_the_deeds():
     (report,) = explore_days([5])
     assert report.calls == len(deeds.draw(5).deeds)
     assert any(mark.startswith("a crash at") for mark in MARKS)
+
+
+@pytest.mark.real_loop
+def test_a_life_keeps_the_connections_that_it_opens():
+    """Each life closes its ledger on the one engine; the next one goes on with it."""
+    opened: list[object] = []
+    engine = shop._place().engine
+
+    def note(connection: object, _entry: object) -> None:
+        opened.append(connection)
+
+    event.listen(engine, "connect", note)
+    shop.live(deeds.draw(3))
+    event.remove(engine, "connect", note)
+    lives = sum(1 for deed in deeds.draw(3).deeds if deed.crash) + 2
+    assert 0 < len(opened) <= 3 * lives
 
 
 def test_a_day_is_not_drawn(capsys, tmp_path):

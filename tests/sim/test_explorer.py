@@ -7,13 +7,15 @@ from collections import Counter
 
 import pytest
 
+from landed.sim import crew
 from landed.sim.crew import explore_together
 from landed.sim.explore import count_marks, explore, run_world
 from landed.sim.marks import ALL_MARKS
 from landed.sim.plan import draw
 from landed.sim.story import tell, tell_log
 
-SEEDS = 200
+SEEDS = 100
+"""All states are reached in the first 58 worlds."""
 MANY = 2000
 
 
@@ -69,8 +71,8 @@ def test_a_key_used_for_another_request_is_promised_no_longer_than_its_first_use
 
 
 def test_one_seed_tells_one_story_and_another_seed_another():
-    stories = [story(seed) for seed in range(10)]
-    assert stories == [story(seed) for seed in range(10)]
+    stories = [story(seed) for seed in range(6)]
+    assert stories == [story(seed) for seed in range(6)]
     assert len({tuple(lines) for lines in stories}) == len(stories)
 
 
@@ -105,8 +107,9 @@ def test_marks_are_counted_by_worlds_not_by_occurrences():
 
 
 @pytest.mark.real_loop
-def test_several_processes_see_the_same_worlds_as_one():
-    seeds = range(30)
+def test_several_processes_see_the_same_worlds_as_one(monkeypatch):
+    monkeypatch.setattr(crew, "_CHUNK", 3)
+    seeds = range(10)
     alone = list(explore(seeds))
     together = sorted(explore_together(seeds, jobs=2), key=lambda report: report.seed)
     assert alone == together
