@@ -24,7 +24,7 @@ _tuple_new = tuple.__new__
 class Group:
     """Changes that share one flush: made durable, published and answered together, or failed."""
 
-    __slots__ = ("_gathered", "_seqs", "answers", "bytes", "judged_again", "staged")
+    __slots__ = ("_gathered", "_seqs", "answers", "bytes", "has_ends", "judged_again", "staged")
 
     def __init__(self) -> None:
         self.staged: list[Staged] = []
@@ -34,6 +34,8 @@ class Group:
         self.judged_again: list[tuple[Mutation, Done]] = []
         """Requests whose answer rests on a change that is not durable yet (log rule W19)."""
         self.bytes = 0
+        self.has_ends = False
+        """Whether one of them is a trim or a delete."""
         self._seqs: dict[Pair, int] = {}
         self._gathered = 0
 
@@ -89,6 +91,7 @@ class Group:
         position: int,
     ) -> int:
         """Stage an admitted trim or delete, likewise."""
+        self.has_ends = True
         kind = FeedKind.TRIMMED if type(change) is Trim else FeedKind.DELETED
         for step, standing in zip(steps, standings, strict=True):
             position += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
@@ -261,7 +261,7 @@ class Lane:
         else:
             failed = self._arrivals.take_all()
             self._note("lane.load_failed", {"error": repr(error), "changes": len(failed)})
-            self._answer(iter([(arrival.done, Busy()) for arrival in failed]))
+            self._answer([(arrival.done, Busy()) for arrival in failed])
         self._check_drained()
 
     def _refuse_damaged(self, damaged: Damaged) -> None:
@@ -277,7 +277,7 @@ class Lane:
                 refused.append((arrival.done, NotLoaded(str(error))))
         told = "; ".join(map(str, damaged.values()))
         self._note("lane.load_failed", {"error": told, "changes": len(refused)})
-        self._answer(iter(refused))
+        self._answer(refused)
 
     def _judge_waiting(self) -> None:
         """Judge whoever waits, in order, up to the first who must wait on."""
@@ -307,7 +307,6 @@ class Lane:
         else:
             standings = self._tail.accept(steps, None, group)
             self._position = group.add_other(change, steps, standings, self._position)
-            self._reclaimer.expect()
             answer = Trimmed() if isinstance(change, Trim) else Deleted()
         group.answers.append((done, answer))
         arrivals = self._arrivals
@@ -369,10 +368,12 @@ class Lane:
         group = self._groups.popleft()
         self._tail.publish(group)
         self._settled(group)
+        if group.has_ends:
+            self._reclaimer.expect()
         self._next_flush(len(group.staged))
         self._note("lane.committed", {"changes": len(group.staged), "bytes": group.bytes})
         self._reads.published(group.staged[-1].position)
-        self._answer(iter(group.answers))
+        self._answer(group.answers)
         self._judge_again([group])
 
     def _next_flush(self, last_count: int) -> None:
@@ -393,7 +394,7 @@ class Lane:
         failed = sum(len(group.staged) for group in groups)
         self._note("lane.flush_failed", {"error": str(error), "changes": failed})
         unknown = Unknown(f"the flush failed: {error}")
-        self._answer(iter([(done, unknown) for group in groups for done, _ in group.answers]))
+        self._answer([(done, unknown) for group in groups for done, _ in group.answers])
         self._judge_again(groups)
 
     def _stop(self, error: BaseException) -> None:
@@ -406,7 +407,7 @@ class Lane:
             dones += [arrival.done for arrival in self._arrivals.bring_back(group)]
         dones += [arrival.done for arrival in self._arrivals.take_all()]
         self._reads.end_waiting()
-        self._answer(iter([(done, self._stopped) for done in dones]))
+        self._answer([(done, self._stopped) for done in dones])
 
     def _take_groups(self) -> Iterable[Group]:
         groups, self._groups, self._forming = self._groups, deque(), None
@@ -418,14 +419,14 @@ class Lane:
         self._arrivals.count -= len(group.staged)
         self._arrivals.bytes -= group.bytes
 
-    def _answer(self, answers: Iterator[tuple[Done, Answer]]) -> None:
-        """Answer in order. One ``done`` that raises must not keep the others from their answers."""
-        try:
-            for done, answer in answers:
+    def _answer(self, answers: Iterable[tuple[Done, Answer]]) -> None:
+        """Answer in order. A ``done`` that raises is told to the loop, and keeps nobody waiting."""
+        for done, answer in answers:
+            try:
                 done(answer)
-        finally:
-            if next_one := next(answers, None):
-                self._loop.call_soon(self._answer, iter([next_one, *answers]))
+            except Exception as error:  # noqa: BLE001  # its caller's fault, and nobody else's
+                context = {"message": "an answer was not taken", "exception": error}
+                self._loop.call_exception_handler(context)
 
     # --- the end
 

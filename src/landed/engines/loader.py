@@ -106,6 +106,8 @@ class Loader:
                 [pair for pair in pairs if pair[0] not in damaged],
                 stored,
             )
+        else:
+            self._tail.give_up()
         self._is_busy = False
         self.want((), ())
         self._loaded(error, damaged)

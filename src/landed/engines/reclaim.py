@@ -18,6 +18,7 @@ class Reclaimer:
         "_executor",
         "_interval_s",
         "_is_closed",
+        "_is_due",
         "_loop",
         "_note",
         "_running",
@@ -47,6 +48,7 @@ class Reclaimer:
         self._timer: asyncio.TimerHandle | None = None
         self._running: asyncio.Future[int] | None = None
         self._is_closed = False
+        self._is_due = False
         self.expect()
 
     @property
@@ -55,8 +57,13 @@ class Reclaimer:
         return self._running is None
 
     def expect(self) -> None:
-        """Something died, or may have before the last close: look after it in a while."""
-        if self._timer is None and self._running is None and not self._is_closed:
+        """Something died, or may have before the last close: look after it in a while.
+
+        A slice that is on its way may have looked before it died, and is no reason not to.
+        """
+        if self._running is not None:
+            self._is_due = True
+        elif self._timer is None and not self._is_closed:
             self._timer = self._loop.call_later(self._interval_s, self._begin)
 
     async def run(self) -> int:
@@ -90,8 +97,12 @@ class Reclaimer:
         error = future.exception()
         if error is not None:
             self._note("lane.reclaim_failed", {"error": repr(error)})
+            self.expect()
         elif future.result():
             self._note("lane.reclaimed", {"batches": future.result()})
             if not self._is_closed:
                 self._begin()
+        elif self._is_due:
+            self._is_due = False
+            self.expect()
         self._settled()

@@ -185,6 +185,10 @@ class AcceptedTail:
         """A lookup starts: remember the sequences that are published while it runs."""
         self._published = []
 
+    def give_up(self) -> None:
+        """A lookup failed: nothing needs to be remembered for it any more."""
+        self._published = None
+
     def learn(
         self,
         keys: Iterable[AggregateKey],

@@ -227,8 +227,11 @@ class Durable:
                     yield f"a trim of {request.key} to {request.keep_from} was told, not flushed"
             case Delete(), Deleted():
                 for leg in request.legs:
-                    if all(s.life is not Life.DELETED for s in self._between(leg.key, seen)):
+                    ends = [s for s in self._between(leg.key, seen) if s.life is Life.DELETED]
+                    if not ends:
                         yield f"{leg.key} was told to be deleted, and is not"
+                    elif leg.expected_version not in {None, *(end.version for end in ends)}:
+                        yield f"{leg.key} was deleted behind its guard, {leg.expected_version}"
             case FeedRead(), FeedPage():
                 yield from self._of_feed(request, answer, seen)
             case (Read() | GetDetails() | FeedRead(), Unknown(detail)) | (_, NotLoaded(detail)):

@@ -36,6 +36,7 @@ _LOOKS_ON: Final = 0.5
 _LOOKS: Final = 4
 _LEGS_MAX: Final = 3
 _EVENTS_MAX: Final = 3
+_OLD_NUMBERS: Final = 0.15
 _DETAILS: Final = 0.4
 _READS: Final = 0.9
 """A visitor asks for details below the one, for a page below the other, for the feed above both."""
@@ -162,11 +163,17 @@ def _guard(key: AggregateKey, kept: _Kept, rng: Random) -> int | None:
 
 def _draw_leg(key: AggregateKey, kept: _Kept, rng: Random) -> Leg:
     events = []
+    before = kept.seqs.get(key, 0)
     for _ in range(rng.randint(1, _EVENTS_MAX)):
         seq = kept.seqs[key] = kept.seqs.get(key, 0) + rng.choice((1, 1, 2))
         event_id = EventId(UUID(int=rng.getrandbits(127) | 1))
         events.append(Event.new(1, b"%d" % seq, client_seq=seq, event_id=event_id))
     rng.shuffle(events)
+    if before and rng.random() < _OLD_NUMBERS:
+        # Behind one that was not used before: the lowest of a batch is checked (log rule I6).
+        seq = rng.randint(1, before)
+        event_id = EventId(UUID(int=rng.getrandbits(127) | 1))
+        events.append(Event.new(1, b"%d" % seq, client_seq=seq, event_id=event_id))
     is_enforced = rng.random() < 0.9
     return Leg(key, tuple(events), _guard(key, kept, rng), rng.random() < 0.95, is_enforced)
 

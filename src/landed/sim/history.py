@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -74,6 +75,8 @@ class Call:
     """Writes it handed to the log."""
     is_resent: bool = False
     """A write of it was sent again behind its back, and it knows the second answer only."""
+    deadline_at: float = math.inf
+    """Nothing may be asked of the log on its behalf that could last longer (SW-33)."""
     is_last: bool = False
     """Made at the end, when nothing goes wrong and nothing is late any more."""
 

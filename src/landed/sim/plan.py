@@ -61,6 +61,7 @@ class Plan:
     aggregates_max: int
     """Accounts a replica's projection holds; below the number of accounts it evicts all the time."""
     pipeline_depth: int
+    connections_max: int
     """Requests a pool sends over one connection before the first is answered."""
     busy_retries: int
     tries_max: int
@@ -148,6 +149,7 @@ def draw(
         policy=policy,
         aggregates_max=rng.choice((1, 2, 100)),
         pipeline_depth=rng.choice((1, 2, 16)),
+        connections_max=Random(f"{seed}/pools").choice((1, 2, 10)),  # noqa: S311  # likewise apart
         busy_retries=rng.choice((0, 0, 2)),
         tries_max=rng.choice((2, 4, 6)),
         pause_s=rng.choice((0.01, 0.2, 2.0)),
@@ -245,8 +247,10 @@ def _draw_pace(seed: int, limits: Limits) -> Limits:
     loop's thread; with the usual one the paths change within a world.
     """
     rng = Random(f"{seed}/pace")  # noqa: S311  # apart, so that old seeds keep everything else
+    tight = Random(f"{seed}/tight")  # noqa: S311  # likewise
     return replace(
         limits,
+        queued_writes_max=tight.choice((6, limits.queued_writes_max, limits.queued_writes_max)),
         replayed_max=rng.choice((*[limits.replayed_max] * 3, 8, 16, 64)),
         inline_commit_ms=rng.choice((0.0, limits.inline_commit_ms, 2 * UNKNOWN_MS)),
         max_response_size=rng.choice((_SMALL_PAGE, limits.max_response_size)),

@@ -14,10 +14,10 @@ from landed.client.options import PoolOptions
 from landed.client.pool import Pool
 from landed.commands import Command, Outcome, SafeLoop, Seen, ServiceIdentity
 from landed.ids import AggregateKey
-from landed.projections import MemoryProjection
 from landed.projections.port import Projection
 from landed.sim.behind import Behind
 from landed.sim.history import Call, History, Request
+from landed.sim.lasting import LastingProjection
 from landed.sim.loop import on_host, sim_loop
 from landed.sim.plan import Plan
 from landed.sim.slow import SlowProjection
@@ -60,6 +60,7 @@ class Replica:
             options = PoolOptions(
                 addresses=(self._address,),
                 pipeline_depth=plan.pipeline_depth,
+                max_connections=plan.connections_max,
                 busy_retries=plan.busy_retries,
             )
             self._pool: Log = Pool(options, jitter=rng, note=note)
@@ -76,8 +77,8 @@ class Replica:
 
     def _projection(self, rng: Random) -> Projection[int]:
         plan = self._plan
-        inner = self._shared or MemoryProjection[int](
-            aggregates_max=plan.aggregates_max, clock=sim_loop().clock(self.name)
+        inner = self._shared or LastingProjection(
+            self._history, aggregates_max=plan.aggregates_max, clock=sim_loop().clock(self.name)
         )
         return inner if plan.views == "own" else SlowProjection(inner, rng, way_s=plan.view_way_s)
 
@@ -132,7 +133,12 @@ class Replica:
     async def _taken_up(
         self, command: Command[Any, Any], is_promised: Callable[[], bool]
     ) -> Outcome[AccountAnswer, int] | None:
-        return await self._loop.execute(command) if is_promised() else None
+        if not is_promised():
+            return None
+        call = CALL.get()
+        assert call is not None
+        call.deadline_at = self._history.now() + self._plan.policy.deadline_s
+        return await self._loop.execute(command)
 
     async def look(self, key: AggregateKey) -> Seen[int] | None:
         """Read one account; None if that failed."""

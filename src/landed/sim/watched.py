@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from landed.client.log import Log, LogInfo, for_decisions
 from landed.engines.port import Done, Engine, LogIdentity
@@ -33,6 +33,8 @@ from landed.log import (
 from landed.sim.behind import OLD_POOL, Behind
 from landed.sim.history import Call, History
 from landed.sim.spindle import SimStore
+
+_ROUNDING_S: Final = 1e-6
 
 CALL: ContextVar[Call | None] = ContextVar("landed_sim_call", default=None)
 """The call on whose behalf the log is asked."""
@@ -60,6 +62,7 @@ class WatchedLog:
         number = call.number if call else 0
         if call:
             call.writes += 1
+        self._check_time(call, timeout_s)
         event_id = write.legs[0].events[0].event_id
         self._note("log.write", call=number, legs=legs_of(write), event_id=event_id)
         try:
@@ -80,6 +83,7 @@ class WatchedLog:
         """See ``Log.read``."""
         call = CALL.get()
         number = call.number if call else 0
+        self._check_time(call, timeout_s)
         try:
             page = await self._log.read(read, timeout_s=timeout_s)
         except BaseException as error:
@@ -145,6 +149,13 @@ class WatchedLog:
     ) -> None:
         """See ``Log.__aexit__``."""
         await self.close()
+
+    def _check_time(self, call: Call | None, timeout_s: float | None) -> None:
+        """An attempt has what is left of its call, and no more (SW-33)."""
+        if call is None or timeout_s is None:
+            return
+        if self._history.now() + timeout_s > call.deadline_at + _ROUNDING_S:
+            self._history.broken.append(f"call {call.number} asks for more time than it has")
 
     def _note(self, what: str, **fields: object) -> None:
         self._history.note(self._host, what, **fields)

@@ -25,6 +25,7 @@ from landed.sim.filed import File, filed
 from landed.sim.gardener import HOST as GARDENER
 from landed.sim.gardener import be_gardeners
 from landed.sim.history import Call, History, Look, Request, Truth
+from landed.sim.lasting import LastingProjection
 from landed.sim.lives import ADDRESS, HOST, ServerLives
 from landed.sim.loop import on_host, sim_loop
 from landed.sim.plan import Plan
@@ -36,6 +37,8 @@ from landed.sim.stranger import be_a_stranger
 SERVICE: Final = UUID("5e771ce0-0000-4000-8000-000000000001")
 _TOLD_LATER: Final = {"crash_server", "fail_flush", *Flaw}
 """Disturbances that are noted when they happen: at the next flush, if there is one."""
+_SOON_S: Final = 1.0
+"""Where dead batches are looked for so often, none is left after the aftermath."""
 _AFTERMATH_S: Final = 60.0
 """Long enough for the last stalled segment to arrive and the last idle connection to be dropped."""
 
@@ -85,8 +88,10 @@ class World:
     def _shared_views(self) -> MemoryProjection[int] | None:
         if self._plan.views != "shared":
             return None
-        return MemoryProjection[int](
-            aggregates_max=self._plan.aggregates_max, clock=sim_loop().clock("projection")
+        return LastingProjection(
+            self._history,
+            aggregates_max=self._plan.aggregates_max,
+            clock=sim_loop().clock("projection"),
         )
 
     def _compare(self, file: File | None) -> None:
@@ -96,6 +101,12 @@ class World:
         if file is not None:
             truth.filed = file.by_key()
             self._history.broken += durable.misses(file.acts)
+            if self._plan.limits.reclaim_after_s <= _SOON_S:
+                self._history.broken += [
+                    f"version {act.version} of {act.key} is dead, and in the file after all that time"
+                    for act in file.acts
+                    if act.batch is not None and durable.is_dead(act)
+                ]
             acts = [*file.acts, *(act for act in acts if durable.is_dead(act))]
         position = {act.position: act for act in acts if act.key in beds}
         truth.acts = [position[at] for at in sorted(position)]

@@ -328,6 +328,22 @@ async def test_one_done_that_raises_keeps_nobody_from_his_answer() -> None:
     assert await ask(lane, write(key(1), 4)) == Landed((4,))
     assert len(raised) == 2
     assert await ask(lane, write(key(1), 5)) == Landed((5,))
+    lane.gate.hold()
+    lane.submit(delete(key(1)), bad)
+    later = ask(lane, Trim(key(1), 2, A))
+    lane.gate.release()
+    assert isinstance(await later, AggregateMissing)
+    await lane.close()
+
+
+async def test_after_a_lookup_that_failed_nothing_is_remembered_for_it() -> None:
+    lane, store = await open_scripted()
+    await warm(lane, 1)
+    store.fail["load"] = StorageError("not now")
+    assert await ask(lane, write(key(2), 1)) == Busy()
+    for seq in range(2, 6):
+        await ask(lane, write(key(1), seq))
+    assert lane._tail._published is None
     await lane.close()
 
 
@@ -459,6 +475,26 @@ async def test_a_slice_under_way_at_close_is_finished_and_the_last() -> None:
     assert list(store._lives[(key(1), 1)]) == [3]
 
 
+@pytest.mark.parametrize("when", ["while an empty slice runs", "long before its flush"])
+async def test_what_dies_beside_a_look_for_the_dead_is_dropped_after_a_while(when: str) -> None:
+    lane, store = await open_scripted()
+    await ask_all(lane, [write(key(1), seq) for seq in range(1, 4)])
+    if when == "long before its flush":
+        lane.gate.hold()
+        trimming = ask(lane, Trim(key(1), 3, A))
+        await asyncio.sleep(2 * Limits().reclaim_after_s)
+        lane.gate.release()
+    else:
+        looking = asyncio.ensure_future(lane.reclaim())
+        await asyncio.sleep(0)
+        trimming = ask(lane, Trim(key(1), 3, A))
+        assert await looking == 0
+    assert await trimming == Trimmed()
+    await asyncio.sleep(Limits().reclaim_after_s + 1)
+    assert list(store._lives[(key(1), 1)]) == [3]
+    await lane.close()
+
+
 async def test_dead_batches_are_dropped_after_a_while_without_being_asked() -> None:
     facts = Facts()
     lane, store = await open_scripted(facts=facts)
@@ -471,5 +507,7 @@ async def test_dead_batches_are_dropped_after_a_while_without_being_asked() -> N
     await ask(lane, delete(key(1)))
     await asyncio.sleep(Limits().reclaim_after_s + 1)
     assert "lane.reclaim_failed" in facts.names
+    await asyncio.sleep(Limits().reclaim_after_s + 1)
+    assert facts.names.count("lane.reclaimed") == 2
     assert await ask(lane, write(key(1), 10)) != SequenceTaken(key(1), 10, 10)
     await lane.close()

@@ -48,7 +48,8 @@ def reclaim(connection: sqlite3.Connection, appender: Appender) -> int:
 
     A batch whose head is still owed is needed to tell that head, so what is owed is settled first.
 
-    Transaction: the batches of one slice with their anchors, and where to go on.
+    Transaction: the batches of one slice with their anchors, and where to go on. A range in which
+    nothing is left to drop is one of its own.
 
     Returns:
         How many batches were dropped.
@@ -56,12 +57,20 @@ def reclaim(connection: sqlite3.Connection, appender: Appender) -> int:
     Raises:
         StorageError: as for a commit.
     """
+    while True:
+        dropped = _drop_slice(connection, appender)
+        if dropped != 0:
+            return dropped or 0
+
+
+def _drop_slice(connection: sqlite3.Connection, appender: Appender) -> int | None:
+    """Take the next slice; 0 of a range in which nothing is left, None if there is no range."""
     try:
         row = connection.execute("SELECT * FROM dead ORDER BY position LIMIT 1").fetchone()
         if row is None:
             _vacuum(connection)
             _shrink(connection)
-            return 0
+            return None
         dead = _Dead(*row)
         if dead.position > appender.settled:
             appender.settle()

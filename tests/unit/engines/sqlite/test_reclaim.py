@@ -148,3 +148,14 @@ def test_reclaiming_never_touches_what_another_life_or_aggregate_owns(path: Path
         assert reclaim_all(log) == 7
         assert before == (log.batches(key(1)), log.batches(key(2)), log.stored_mark(key(1), A))
     assert count(path) == 1 + 5
+
+
+def test_a_range_in_which_nothing_is_left_hides_no_other(path: Path) -> None:
+    with opened(path) as log:
+        log.fill(KEYS[0], seqs=range(1, 6))
+        log.trim(KEYS[0], 4)
+    with raw(path) as connection:
+        connection.execute("INSERT INTO dead VALUES (1, 1, 1, 1, 0)")
+    with opened(path) as log:
+        assert log.store.reclaim() == 3
+        assert log.versions(KEYS[0]) == [4, 5]
