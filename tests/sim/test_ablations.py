@@ -16,7 +16,7 @@ import pytest
 from landed.cli.proofs import break_rules
 from landed.sim.ablations import table
 from landed.sim.ablations.breaking import Ablation, Ground, Swap, Told, Wing
-from landed.sim.ablations.hunting import hunt, hunt_again
+from landed.sim.ablations.hunting import hunt, hunt_again, hunt_all
 from landed.sim.ablations.loops import pool_sends_again
 from landed.sim.ablations.recorded import SEEDS
 from landed.sim.ablations.table import ABLATIONS
@@ -85,20 +85,38 @@ def test_the_table_and_the_stories_are_printed_and_saved(monkeypatch, capsys, tm
     assert break_rules(save=tmp_path, as_json=True) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["caught_by"], row["seed"], row["sentence"]) == ("that", 0, "this is wrong")
-    assert (tmp_path / "that.txt").read_text().splitlines()[-1] == "a story of that"
+    lines = (tmp_path / "did-it-land.md").read_text().splitlines()
+    assert lines[0] == "# Rules broken on purpose: did it land?"
+    at = lines.index("## 1. a rule")
+    assert lines[at + 2 :] == [
+        "`that`, nowhere. Broken: nothing.",
+        "",
+        "```",
+        "a story of that",
+        "```",
+    ]
 
 
-def test_every_saved_story_is_of_a_rule_of_the_table_as_it_stands_there():
-    by_name = {ablation.name: ablation for ablation in ABLATIONS}
-    saved = sorted(STORIES.glob("*.txt"))
-    assert len(saved) >= 10
-    for path in saved:
-        lines = path.read_text().splitlines()
-        ablation = by_name[path.stem]
-        assert lines[0] == f"rule: {ablation.rule} ({ablation.source})"
-        assert lines[1] == f"broken: {ablation.patch}"
-        assert f"wrong: {ablation.caught_by.replace('_', ' ')}" in lines
-        assert len(lines) < 40
+def test_every_rule_of_the_table_has_its_story_on_the_page_of_its_wing():
+    pages = {
+        wing: (STORIES / f"{name}.md").read_text().split("\n## ")
+        for wing, name in ((Wing.LOG, "did-it-land"), (Wing.HANDLING, "did-it-happen"))
+    }
+    assert sum(len(sections) - 1 for sections in pages.values()) == len(ABLATIONS)
+    for number, ablation in enumerate(ABLATIONS, start=1):
+        head = f"{number}. {ablation.rule}\n\n`{ablation.name}`, {ablation.source}. "
+        told = [section for section in pages[ablation.wing] if section.startswith(head)]
+        assert len(told) == 1, ablation.name
+        assert f"Broken: {ablation.patch}." in told[0]
+        assert f"\nwrong: {ablation.caught_by.replace('_', ' ')}\n" in told[0]
+        assert len(told[0].splitlines()) < 60
+
+
+def test_several_processes_catch_what_one_catches(monkeypatch):
+    monkeypatch.setattr(table, "ABLATIONS", ABLATIONS[:1])
+    alone = [one._replace(took_s=0) for one in hunt_all(jobs=1, is_told=False)]
+    together = [one._replace(took_s=0) for one in hunt_all(jobs=2, is_told=False)]
+    assert alone == together
 
 
 def test_a_story_is_short_and_tells_what_is_wrong():

@@ -157,7 +157,7 @@ def explore(
         _check_alone(not is_single and not is_shop and small != ablations and kind == Kind())
         if small:
             raise typer.Exit(search_small(as_json=as_json))
-        raise typer.Exit(break_rules(save=save, as_json=as_json))
+        raise typer.Exit(break_rules(save=save, as_json=as_json, jobs=jobs))
     if is_shop:
         _check_shop(html is None and save is None and kind == Kind())
         raise typer.Exit(explore_shop(seeds, start, seed, jobs, is_json=as_json))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import typer
 
@@ -18,21 +19,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_ABOVE: Final = (
+    "Each rule was switched off, and the first world that noticed was made as small as it goes while",
+    "the same check stays broken. Numbers are those of the table in `ablations.md`; the command is",
+    "`landed explore --ablations --save FOLDER`.",
+    "",
+)
 
-def break_rules(*, save: Path | None, as_json: bool) -> int:
+
+def break_rules(*, save: Path | None, as_json: bool, jobs: int = 1) -> int:
     """Break every rule, print how each was caught, and save the stories; the exit code."""
-    from landed.sim.ablations.hunting import hunt
-    from landed.sim.ablations.table import ABLATIONS
+    from landed.sim.ablations import table
+    from landed.sim.ablations.hunting import hunt_all
 
     began = time.perf_counter()
+    jobs = jobs or os.cpu_count() or 1
     caught: list[Caught] = []
-    for number, one in enumerate(_watched(map(hunt, ABLATIONS), len(ABLATIONS)), start=1):
+    hunted = hunt_all(jobs=jobs, is_told=save is not None)
+    for number, one in enumerate(_watched(hunted, len(table.ABLATIONS)), start=1):
         caught.append(one)
         if not as_json:
             _print(number, one)
-        if save is not None and one.seed is not None:
-            _save(save, one)
     took_s = time.perf_counter() - began
+    if save is not None:
+        _save(save, caught)
     escaped = [one for one in caught if one.seed is None]
     if as_json:
         typer.echo(json.dumps([_as_json(one) for one in caught]))
@@ -68,16 +78,30 @@ def _print(number: int, caught: Caught) -> None:
     typer.echo(f"    caught: {invariant}; {ablation.ground.name}, world {caught.worlds}")
 
 
-def _save(folder: Path, caught: Caught) -> None:
-    """Under a name of its own, whatever stands before it in the table."""
-    from landed.sim.ablations.hunting import story
-
+def _save(folder: Path, caught: Sequence[Caught]) -> None:
+    """A page of stories for each wing, in the order of the table."""
+    pages: dict[str, list[str]] = {}
+    for number, one in enumerate(caught, start=1):
+        wing = one.ablation.wing.value
+        page = pages.setdefault(wing, [f"# Rules broken on purpose: {wing}", "", *_ABOVE])
+        page += _section(number, one)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{caught.ablation.name}.txt"
-        path.write_text("\n".join(story(caught)) + "\n")
+        for wing, lines in pages.items():
+            name = wing.rstrip("?").replace(" ", "-")
+            (folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n")
     except OSError as error:
         raise ConfigurationError(f"cannot write {error.filename}: {error.strerror}") from None
+
+
+def _section(number: int, caught: Caught) -> list[str]:
+    ablation = caught.ablation
+    told = caught.story or (f"nobody noticed in {caught.worlds} worlds",)
+    return [
+        *(f"## {number}. {ablation.rule}", ""),
+        *(f"`{ablation.name}`, {ablation.source}. Broken: {ablation.patch}.", ""),
+        *("```", *told, "```", ""),
+    ]
 
 
 def _as_json(caught: Caught) -> dict[str, object]:

@@ -18,7 +18,7 @@ from landed.sim.story import tell, tell_log
 
 _SEEDS_TRIED: Final = 3
 """A world made smaller draws other accidents: so many of them are tried for each step."""
-_WORLDS_MAX: Final = 200
+_WORLDS_MAX: Final = 150
 """Worlds spent on making one smaller."""
 _LAST_PICK: Final = 20
 """Seeds of the smallest world among which the shortest story is picked."""

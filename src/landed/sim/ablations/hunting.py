@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
+from landed.sim.ablations import table
 from landed.sim.ablations.breaking import Ablation
 from landed.sim.ablations.recorded import SEEDS
+from landed.sim.explore import collected_between_worlds
+from landed.sim.hire import hired
 
 SEEDS_MAX: Final = 1_000
 """Worlds in which a broken rule must be noticed."""
@@ -25,6 +28,38 @@ class Caught(NamedTuple):
     sentence: str
     """What the checker said."""
     took_s: float
+    story: tuple[str, ...] = ()
+    """The smallest such world, if somebody asked for it."""
+
+
+def hunt_all(*, jobs: int, is_told: bool) -> Iterator[Caught]:
+    """Break every rule of the table, one after the other, on so many processes.
+
+    ``is_told``: make the world of each small as well, and tell it.
+    """
+    if jobs == 1:
+        for ablation in table.ABLATIONS:
+            yield _hunted(ablation, is_told)
+        return
+    total = len(table.ABLATIONS)
+    with hired(jobs) as crew:
+        # What breaks a rule is a function that does not travel, so its place in the table does.
+        hunted = crew.map(_hunted_there, range(total), [is_told] * total)
+        for ablation, rest in zip(table.ABLATIONS, hunted, strict=True):
+            yield Caught(ablation, *rest)
+
+
+def _hunted_there(at: int, is_told: bool) -> tuple[int | None, int, str, float, tuple[str, ...]]:
+    caught = _hunted(table.ABLATIONS[at], is_told)
+    return caught.seed, caught.worlds, caught.sentence, caught.took_s, caught.story
+
+
+def _hunted(ablation: Ablation, is_told: bool) -> Caught:
+    with collected_between_worlds():
+        caught = hunt(ablation)
+        if caught.seed is None or not is_told:
+            return caught
+        return caught._replace(story=tuple(story(caught)))
 
 
 def hunt(ablation: Ablation, seeds: Iterable[int] = range(SEEDS_MAX)) -> Caught:
@@ -50,9 +85,4 @@ def story(caught: Caught) -> list[str]:
     assert caught.seed is not None, "what was not caught has no story"
     ablation = caught.ablation
     with ablation.broken():
-        lines = ablation.ground.shorten(caught.seed, ablation.caught_by)
-    return [
-        f"rule: {ablation.rule} ({ablation.source})",
-        f"broken: {ablation.patch}",
-        *lines,
-    ]
+        return ablation.ground.shorten(caught.seed, ablation.caught_by)

@@ -9,7 +9,7 @@ from landed.sim.ablations.breaking import Ground, Told
 from landed.sim.ablations.deeds import Deed, draw
 from landed.sim.ablations.shop import live
 
-_DAYS_MAX: Final = 30
+_DAYS_MAX: Final = 24
 """Days spent on making one shorter."""
 _LINES_MAX: Final = 20
 
