@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from sqlalchemy import Connection, update
@@ -11,11 +12,15 @@ from landed.effects.contract import Contract
 from landed.effects.doubt import happening_of
 from landed.effects.state import Certainty, Reason, State
 from landed.effects.transitions import LateMove, late, late_target
+from landed.errors import RetryTransactionError
 from landed.records import settle
 from landed.records.answers import evidence_of, outcome_of
-from landed.records.effects import moved, view
+from landed.records.effects import EffectView, moved, view
 from landed.records.session import Books
 from landed.records.tables import attempts
+
+_LOOKS_MAX: Final = 8
+"""Looks at an effect that others move in between; each of them has got further by then."""
 
 
 def end_late(
@@ -28,7 +33,11 @@ def end_late(
     attempt_no: int,
     delays: settle.Delays,
 ) -> State:
-    """Record an answer on its attempt, and apply it by rule SM-2; returns where the effect stands."""
+    """Record an answer on its attempt, and apply it by rule SM-2; returns where the effect stands.
+
+    Raises:
+        RetryTransactionError: it was moved again and again meanwhile; begin the transaction anew.
+    """
     evidence = {name: value for name, value in evidence_of(answer).items() if value is not None}
     conn.execute(
         update(attempts)
@@ -39,8 +48,25 @@ def end_late(
         )
         .values(late_outcome=outcome_of(answer), late_at=books.at(conn), **evidence)
     )
-    effect = view(conn, effect_id)
-    assert effect is not None, "effects are never deleted"
+    for _ in range(_LOOKS_MAX):
+        effect = view(conn, effect_id)
+        assert effect is not None, "effects are never deleted"
+        state = _apply(conn, books, effect, contract, answer, attempt_no, delays)
+        if state is not None:
+            return state
+    raise RetryTransactionError(f"effect {effect_id} moved {_LOOKS_MAX} times meanwhile")
+
+
+def _apply(
+    conn: Connection,
+    books: Books,
+    effect: EffectView,
+    contract: Contract,
+    answer: AttemptAnswer,
+    attempt_no: int,
+    delays: settle.Delays,
+) -> State | None:
+    """Apply a late answer to an effect as it was seen; None if it has moved since (SM-1)."""
     result = answer.result if isinstance(answer, Success) else None
     is_same = (
         result is None
@@ -65,11 +91,13 @@ def end_late(
                 **settle.terminal_values(conn, books, result, Certainty.PROVEN),
             }
             to = late_target(step, effect.state)
-            if moved(conn, effect, to, values):
-                settle.after_move(conn, books, effect, contract, to, answer=answer, delays=delays)
-                return to
+            if not moved(conn, effect, to, values):
+                return None
+            settle.after_move(conn, books, effect, contract, to, answer=answer, delays=delays)
+            return to
         case LateMove.NOTE_SUCCESS:
-            moved(conn, effect, effect.state, {"has_late_success": True})
+            if not moved(conn, effect, effect.state, {"has_late_success": True}):
+                return None
         case LateMove.CONTRADICT:
             settle.contradict(conn, books, effect, f"attempt {attempt_no} answered late: it acted")
         case LateMove.RECORD:
