@@ -62,7 +62,8 @@ class Limits:
     """Heads kept in memory; the rest is read back when touched. A hundred thousand and some: a
     server then stays below 150 MB, however many aggregates its log has."""
     cached_marks_max: int = 106_496
-    """Marks kept in memory, likewise."""
+    """Marks kept in memory, likewise, besides that of each aggregate's last writer, which comes with
+    its head."""
     replayed_max: int = 65_536
     """Entries that the SQLite engine replays when it is opened after a kill, about: half a second.
     Heads are written so seldom that this many are owed; fewer would cost each change more."""
