@@ -95,6 +95,8 @@ def run(arguments: list[str]) -> int:
     """Run one command. Returns its exit code; prints the reason of a failure in one line."""
     if not __debug__:
         return _failed("assertions are part of this program: run it without -O", EXIT_FAILED)
+    if arguments == ["--version"]:
+        arguments = ["version"]  # what a newcomer tries first
     try:
         _command(app).main(args=arguments, prog_name="landed")
     except SystemExit as left:

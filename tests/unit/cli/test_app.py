@@ -27,7 +27,8 @@ def scratch(monkeypatch):
 
 
 def test_the_version_is_printed_and_as_json_too(capsys):
-    assert (0, f"{__version__}\n", "") == run(capsys, "version")
+    for asked in ("version", "--version"):
+        assert (0, f"{__version__}\n", "") == run(capsys, asked)
     code, out, _ = run(capsys, "version", "--json")
     assert (0, {"version": __version__}) == (code, json.loads(out))
 
