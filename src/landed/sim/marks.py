@@ -64,6 +64,8 @@ _OF_ENTRIES: Final[dict[str, tuple[str, dict[object, str]]]] = {
     ),
     "replica.killed": ("", {_ALWAYS: "replica restarted"}),
     "lane.reclaimed": ("", {_ALWAYS: "dead batches reclaimed"}),
+    "engine.busy": ("", {_ALWAYS: "server busy"}),
+    "engine.doubtful": ("", {_ALWAYS: "a write that landed told as unknown"}),
     "caller.unheard": ("", {_ALWAYS: "answer unheard"}),
 }
 """Word of an entry to the field that says which mark it is, and the mark for each value."""

@@ -31,6 +31,8 @@ _ON_DISK: Final = 0.2
 """The share of worlds on a disk, where nothing else is said."""
 _SMALL_PAGE: Final = 400
 """Bytes of a page that ends after three or four batches, so that a history takes several."""
+_ONE_BATCH: Final = 120
+"""Bytes of a page that holds one."""
 _GARDENS: Final = 0.3
 """The share of worlds in which others trim and delete."""
 _BEDS_MAX: Final = 3
@@ -294,6 +296,7 @@ def _crowded(plan: Plan, rng: Random) -> Plan:
         pause_s=way_s * 4,
         twice=1.0,
         copies=4,
+        connections_max=10,
     )
     if rng.random() < 0.5:
         limits = replace(plan.limits, cached_heads_max=1, cached_marks_max=1, inline_commit_ms=0.0)
@@ -303,7 +306,9 @@ def _crowded(plan: Plan, rng: Random) -> Plan:
     most = (*accounts, accounts[0], accounts[0])
     wish = partial(_draw_deposit, rng, most, plan.subject)
     callers = _draw_callers(rng, wish, least=_CROWD_MIN)
-    return replace(crowd, callers=callers, dials=CALM, disturb_every_s=0.0, limits=Limits())
+    # One batch a page in half of them, so that folding anew takes several steps.
+    limits = Limits(max_response_size=rng.choice((_ONE_BATCH, Limits().max_response_size)))
+    return replace(crowd, callers=callers, dials=CALM, disturb_every_s=0.0, limits=limits)
 
 
 def _draw_deposit(rng: Random, accounts: tuple[UUID, ...], subject: Subject | None) -> Any:

@@ -38,6 +38,8 @@ _IN_WORDS: Final = {
     "disturb.reset_host": "every connection is reset",
     "disturb.slow_flush": "flushes change their pace",
     "disturb.pause_host": "the host stops",
+    "engine.busy": "has no room for a write: {legs}",
+    "engine.doubtful": "tells a write that landed as unknown",
     "host.resumed": "the host goes on",
     "disk.full": "the disk is full",
     "disk.doubt_lost": "an I/O error at COMMIT; nothing is stored",

@@ -19,6 +19,7 @@ from landed.ids import AggregateKey
 from landed.log import (
     Answer,
     Batch,
+    Busy,
     Delete,
     Details,
     FeedPage,
@@ -28,10 +29,13 @@ from landed.log import (
     Read,
     Request,
     Trim,
+    Unknown,
     Write,
 )
 from landed.sim.behind import OLD_POOL, Behind
+from landed.sim.faults import CALM
 from landed.sim.history import Call, History
+from landed.sim.loop import sim_loop
 from landed.sim.spindle import SimStore
 
 _ROUNDING_S: Final = 1e-6
@@ -193,6 +197,8 @@ class WatchedEngine:
         self._history = history
         self._host = host
         self._store = store
+        self._rng = sim_loop().stream("doubtful answers")
+        self._doubtful = self._rng.choice((0.0, 0.0, 0.0, 0.1))
 
     @property
     def identity(self) -> LogIdentity:
@@ -223,9 +229,26 @@ class WatchedEngine:
         def checked(answer: Answer) -> None:
             if not self._store.is_dead:
                 self._history.broken += self._store.untrue(request, answer, seen)
-            done(answer)
+            if isinstance(answer, Busy) and isinstance(request, Write):
+                event_id = request.legs[0].events[0].event_id
+                self._note("engine.busy", legs=legs_of(request), event_id=event_id)
+            done(self._as_told(answer))
 
         self._engine.submit(request, checked)
+
+    def _as_told(self, answer: Answer) -> Answer:
+        """Now and then what landed is told as unknown, as by a server that gave a flush up (CP-32)."""
+        if (
+            isinstance(answer, Landed)
+            and sim_loop().dials is not CALM
+            and self._rng.random() < self._doubtful
+        ):
+            self._note("engine.doubtful")
+            return Unknown("it may have landed")
+        return answer
+
+    def _note(self, what: str, **fields: object) -> None:
+        self._history.note(self._host, what, **fields)
 
     async def close(self) -> None:
         """See ``Engine.close``."""

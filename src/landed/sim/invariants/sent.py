@@ -16,7 +16,8 @@ def a_write_is_sent_at_most_once(history: History) -> Iterator[str]:
     """
     handed: Counter[object] = Counter()
     for entry in history.entries:
-        if entry.what in {"log.write", "log.again"}:
+        # Busy is a definite no, after which a pool may ask again (CP-49).
+        if entry.what in {"log.write", "log.again", "engine.busy"}:
             handed[entry.fields["legs"], entry.fields["event_id"]] += 1
         elif entry.what == "engine.took":
             write = (entry.fields["legs"], entry.fields["event_id"])
