@@ -175,7 +175,7 @@ def draw(
         **_draw_views(seed, policy),
     )
     crowd = Random(f"{seed}/crowd")  # noqa: S311  # likewise apart
-    return _crowded(plan, crowd) if crowd.random() < _CROWDS else plan
+    return crowded(plan, crowd) if crowd.random() < _CROWDS else plan
 
 
 def _chance(rng: Random, most: float) -> float:
@@ -278,7 +278,7 @@ def _draw_views(seed: int, policy: Policy) -> dict[str, Any]:
     }
 
 
-def _crowded(plan: Plan, rng: Random) -> Plan:
+def crowded(plan: Plan, rng: Random) -> Plan:
     """Many callers at once, two aggregates, and room for one of them wherever something is kept.
 
     What needs an aggregate that is dropped while it is busy hardly happens where few are. In half of

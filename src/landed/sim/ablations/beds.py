@@ -18,7 +18,7 @@ from landed.engines.tail import AcceptedTail
 from landed.log import Life, Trimmed
 from landed.log import judge as law
 from landed.sim.ablations.breaking import Ablation, Swap, Wing, ablation
-from landed.sim.ablations.fleet import FILE, FLEET
+from landed.sim.ablations.fleet import CROWD, FILE, FLEET
 
 _rule: Final = partial(ablation, Wing.LOG, ground=FLEET)
 _in_a_file: Final = partial(ablation, Wing.LOG, ground=FILE)
@@ -248,6 +248,7 @@ def head_dropped_in_flight(swap: Swap) -> None:
     source="SW-16, SW-61, SW-63",
     patch="it loads the aggregate and asks for no answer",
     caught_by="a_request_lands_at_most_once",
+    ground=CROWD,
 )
 def request_forgotten_on_reload(swap: Swap) -> None:
     catch_up = swap.sound(steps, "catch_up")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any, Final
 
 from landed.accounts.domain import Deposit, Transfer
@@ -13,7 +14,7 @@ from landed.sim.ablations.breaking import Ground, Told
 from landed.sim.explore import Finding, run_world
 from landed.sim.faults import CALM, Dials
 from landed.sim.history import Entry
-from landed.sim.plan import Plan, draw
+from landed.sim.plan import Plan, crowded, draw
 from landed.sim.story import tell, tell_log
 
 _SEEDS_TRIED: Final = 3
@@ -100,6 +101,11 @@ def _beside_a_stranger(seed: int) -> Plan:
     return replace(
         plan, accounts=(account,), callers=callers, stranger=True, dials=dials, tries_max=6
     )
+
+
+def _a_crowd(seed: int) -> Plan:
+    """Many callers of two accounts, of which one fits into the caches: one fleet in thirty is so."""
+    return crowded(_two_replicas(seed), Random(f"{seed}/only crowds"))  # noqa: S311  # repeatable
 
 
 def _ground(name: str, draw: Draw) -> Ground:
@@ -232,4 +238,5 @@ def _is_told(entry: Entry) -> bool:
 
 FLEET: Final = _ground("fleet", _two_replicas)
 FILE: Final = _ground("fleet on a file", _on_a_file)
+CROWD: Final = _ground("crowd", _a_crowd)
 BESIDE: Final = _ground("beside a stranger", _beside_a_stranger)
