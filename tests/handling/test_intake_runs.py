@@ -217,7 +217,7 @@ def test_the_rate_holds_over_two_workers_and_a_restart(shop: Shop):
             return float(self.ms)
 
     clock = Turned()
-    books = replace(shop.ledger.books, clock=clock, _last_us=[0])
+    books = replace(shop.ledger.books, clock=clock)
     run_id = shop.approved(rate_per_s=20.0, is_stale_approved=True)
     source = shop.source(*[shop.line(f"i{n}") for n in range(100)])
     taken: list[int] = []
