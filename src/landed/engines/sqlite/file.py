@@ -28,9 +28,10 @@ from landed.limits import Limits
 
 BUSY_TIMEOUT_S: Final = 5.0
 """How long to wait for a foreign program that holds the file, before saying that it does."""
-WAL_PAGES: Final = 16_000
-"""Pages in the write-ahead log before they are copied into the file: 64 MiB. Fewer copies of hot
-pages, half as much written (limits.md); a copy of more would stall a commit for too long."""
+WAL_PAGES: Final = 2_000
+"""Pages in the write-ahead log before they are copied into the file: 8 MiB. The copy stalls the commit
+that finds them: 53 ms with so many, 100 with 4,000, 175 to 200 with 16,000, at the same rate of
+writes, since most pages are appended and few are written twice (benchmarks/README.md)."""
 _MAGIC: Final = b"SQLite format 3\x00"
 _HEADER_BYTES: Final = 100
 _SQLITE_MIN: Final = (3, 24, 0)
