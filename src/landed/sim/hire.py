@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +24,16 @@ def hired(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _settle_in() -> None:
-    """As in ``collected_between_worlds``, for as long as the process lives."""
+    """As in ``collected_between_worlds``, for as long as the process lives; and no longer than its hirer."""
     gc.collect()
     gc.freeze()
     gc.disable()
+    threading.Thread(target=_leave_with_the_hirer, daemon=True).start()
+
+
+def _leave_with_the_hirer() -> None:
+    """A hirer that is killed tells nobody to stop, and his crew would wait for work for ever."""
+    hirer = multiprocessing.parent_process()
+    assert hirer is not None
+    hirer.join()
+    os._exit(1)
