@@ -131,9 +131,8 @@ class Node:
     def expire(self, now: float) -> float:
         """End what has waited too long, close what was idle too long; returns when to come again."""
         next_due = math.inf
-        covered = set(
-            islice(self._waiting, self._covered)
-        )  # before somebody leaves and all move up
+        # Looked at before somebody leaves and all behind him move up.
+        covered = set(islice(self._waiting, self._covered))
         for exchange in list(self._waiting):
             is_covered = exchange in covered
             due = exchange.give_up_at if is_covered else exchange.due

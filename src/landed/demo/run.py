@@ -21,7 +21,6 @@ from landed.facts import Note, forget
 
 HOST: Final = "127.0.0.1"
 REPLICAS: Final = ("replica-a", "replica-b")
-"""How a part says that it did not start."""
 
 
 def prepare(folder: Path) -> None:
